@@ -1,0 +1,334 @@
+package memport
+
+import (
+	"fmt"
+	"net"
+	"slices"
+	"sync/atomic"
+
+	"nmfwd/dataplane"
+)
+
+// Stride is the usual size of a buffer in bytes. It is no multiple of 2,048,
+// so that the heads of frames spread over all sets of a cache.
+const Stride = 2112
+
+// NewRegion returns a region called name with n buffers of stride bytes, all
+// spare. Ports take theirs from it; several ports may share a region.
+func NewRegion(name string, n, stride int) *dataplane.Region {
+	spare := make([]uint32, n)
+	for i := range spare {
+		spare[i] = uint32(n - 1 - i) // the last is taken first
+	}
+	return dataplane.NewRegion(name, make([]byte, n*stride), stride, spare)
+}
+
+// A Config says what a port is like. The zero value of each field but Name is
+// a usable default.
+type Config struct {
+	Name     string
+	MAC      net.HardwareAddr // by default a locally administered address made from Name
+	RX, TX   int              // rings, 1 each
+	RXSlots  int              // slots of an RX ring, 256
+	TXSlots  int              // slots of a TX ring, 256
+	Headroom int              // bytes before a received frame in its buffer
+	BufSize  int              // longest frame of one slot, by default all that a buffer holds
+	MTU      int              // largest IP packet in bytes, 1500
+	MinFrame int              // short frames are padded to this length, 0 for none
+	Host     bool             // a host stack takes what ToHost says
+	Owners   dataplane.Owners // by default worker 0 has all rings
+
+	// ToHost says whether the host stack keeps a received frame, as an XDP
+	// program does. Such frames are counted and can be had from Port.ToHost.
+	ToHost func(frame []byte) bool
+
+	// OnDeliver is called after frames were put into an RX ring, by the
+	// goroutine that did, to wake the worker that may sleep.
+	OnDeliver func(queue int)
+}
+
+// A Port is a port in memory. &p.Port is what a worker is given.
+type Port struct {
+	dataplane.Port
+	cfg    Config
+	region *dataplane.Region
+	rx     []*rx
+	tx     []*tx
+	far    []farEnd // of each RX ring
+	down   atomic.Bool
+}
+
+// A farEnd is the producer's side of an RX ring.
+type farEnd struct {
+	full, hostPackets, hostBytes, lostBytes atomic.Uint64
+
+	host [][]byte // frames left to the host stack
+}
+
+// New opens a port with buffers from region's spare.
+func New(region *dataplane.Region, cfg Config) (*Port, error) {
+	if cfg.RX < 0 || cfg.TX < 0 || cfg.RXSlots < 0 || cfg.TXSlots < 0 || cfg.Headroom < 0 {
+		return nil, fmt.Errorf("memport: port %s: negative number of rings, slots or bytes", cfg.Name)
+	}
+	def := func(v *int, d int) {
+		if *v == 0 {
+			*v = d
+		}
+	}
+	def(&cfg.RX, 1)
+	def(&cfg.TX, 1)
+	def(&cfg.RXSlots, 256)
+	def(&cfg.TXSlots, 256)
+	def(&cfg.MTU, 1500)
+	def(&cfg.BufSize, min(region.Stride()-cfg.Headroom, 1<<16-1))
+	if cfg.MAC == nil {
+		cfg.MAC = nameMAC(cfg.Name)
+	}
+	if cfg.Owners.RX == nil {
+		cfg.Owners.RX = make([]int, cfg.RX)
+	}
+	if cfg.Owners.TX == nil {
+		cfg.Owners.TX = make([]int, cfg.TX)
+	}
+	switch {
+	case cfg.BufSize <= 0 || cfg.Headroom+cfg.BufSize > region.Stride() || cfg.Headroom+cfg.BufSize >= 1<<16:
+		return nil, fmt.Errorf("memport: port %s: frames of %d bytes at offset %d do not fit buffers of %d", cfg.Name, cfg.BufSize, cfg.Headroom, region.Stride())
+	case cfg.MinFrame < 0 || cfg.MinFrame > cfg.BufSize:
+		return nil, fmt.Errorf("memport: port %s: frames cannot be padded to %d bytes, buffers have %d", cfg.Name, cfg.MinFrame, cfg.BufSize)
+	case len(cfg.Owners.RX) != cfg.RX || len(cfg.Owners.TX) != cfg.TX:
+		return nil, fmt.Errorf("memport: port %s: owners of %d RX and %d TX rings given, the port has %d and %d", cfg.Name, len(cfg.Owners.RX), len(cfg.Owners.TX), cfg.RX, cfg.TX)
+	}
+
+	p := &Port{cfg: cfg, region: region, far: make([]farEnd, cfg.RX)}
+	var taken []uint32
+	take := func(n int) (*ring, error) {
+		bufs, err := region.Take(n)
+		if err != nil {
+			region.Give(taken)
+			return nil, fmt.Errorf("memport: port %s: %w", cfg.Name, err)
+		}
+		r := new(ring)
+		r.init(bufs)
+		taken = append(taken, bufs...)
+		return r, nil
+	}
+	for range cfg.RX {
+		r, err := take(cfg.RXSlots)
+		if err != nil {
+			return nil, err
+		}
+		p.rx = append(p.rx, &rx{ring: r, region: region})
+	}
+	for range cfg.TX {
+		r, err := take(cfg.TXSlots)
+		if err != nil {
+			return nil, err
+		}
+		p.tx = append(p.tx, &tx{ring: r, region: region, minFrame: uint16(cfg.MinFrame)})
+	}
+	p.Port = dataplane.Port{Info: info(cfg), Device: device{p}}
+	for i := range max(cfg.RX, cfg.TX) {
+		var r dataplane.RX
+		var t dataplane.TX
+		rw, tw := -1, -1
+		var d descriptor
+		if i < cfg.RX {
+			r, rw, d.rx = p.rx[i], cfg.Owners.RX[i], p.rx[i]
+		}
+		if i < cfg.TX {
+			t, tw = p.tx[i], cfg.Owners.TX[i]
+		}
+		p.Queues = append(p.Queues, queues(i, rw, tw, r, t, d)...)
+	}
+	return p, nil
+}
+
+// queues returns ring i of a port as its workers open it: together where one
+// worker owns both sides.
+func queues(i, rxWorker, txWorker int, r dataplane.RX, t dataplane.TX, d dataplane.Descriptor) []dataplane.Queue {
+	var qs []dataplane.Queue
+	if rxWorker >= 0 {
+		qs = append(qs, dataplane.Queue{Index: i, Worker: rxWorker, RX: r, Descriptor: d})
+	}
+	switch {
+	case txWorker < 0:
+	case txWorker == rxWorker:
+		qs[0].TX = t
+	default:
+		qs = append(qs, dataplane.Queue{Index: i, Worker: txWorker, TX: t, Descriptor: descriptor{}})
+	}
+	return qs
+}
+
+func info(cfg Config) dataplane.Info {
+	return dataplane.Info{
+		Name:     cfg.Name,
+		MAC:      cfg.MAC,
+		Backend:  "memory",
+		Mode:     "memory",
+		ZeroCopy: true,
+		RXRings:  cfg.RX,
+		TXRings:  cfg.TX,
+		RXSlots:  cfg.RXSlots,
+		TXSlots:  cfg.TXSlots,
+		BufSize:  cfg.BufSize,
+		MTU:      cfg.MTU,
+		MinFrame: cfg.MinFrame,
+		Host:     cfg.Host,
+	}
+}
+
+// nameMAC returns a locally administered unicast address that depends on name
+// alone (FNV-1a).
+func nameMAC(name string) net.HardwareAddr {
+	h := uint64(14695981039346656037)
+	for i := range len(name) {
+		h = (h ^ uint64(name[i])) * 1099511628211
+	}
+	return net.HardwareAddr{0x02, byte(h >> 32), byte(h >> 24), byte(h >> 16), byte(h >> 8), byte(h)}
+}
+
+// Deliver receives a frame on RX ring queue. A frame longer than Info.BufSize
+// takes several slots, an empty one stands for a descriptor that the device
+// filled with nonsense. Deliver reports whether the frame was received: it was
+// not when the link is down, or when the ring is full, which is counted.
+func (p *Port) Deliver(queue int, frame []byte) bool {
+	return p.DeliverBurst(queue, [][]byte{frame}) == 1
+}
+
+// DeliverBurst receives frames like Deliver, in order and with one hand-over,
+// up to the first that finds the ring full, and returns their number. The rest
+// is lost and counted.
+func (p *Port) DeliverBurst(queue int, frames [][]byte) int {
+	return p.deliver(queue, frames, p.BufSize)
+}
+
+// DeliverChain receives a frame like Deliver in slots of at most size bytes.
+func (p *Port) DeliverChain(queue int, frame []byte, size int) bool {
+	return p.deliver(queue, [][]byte{frame}, min(size, p.BufSize)) == 1
+}
+
+func (p *Port) deliver(queue int, frames [][]byte, size int) int {
+	if p.down.Load() {
+		return 0
+	}
+	q, far := p.rx[queue], &p.far[queue]
+	at, free := q.tail.Load(), q.free()
+	for i, f := range frames {
+		if p.cfg.Host && p.cfg.ToHost != nil && p.cfg.ToHost(f) {
+			far.hostPackets.Add(1)
+			far.hostBytes.Add(uint64(len(f)))
+			far.host = append(far.host, slices.Clone(f))
+			continue
+		}
+		n := max(1, (len(f)+size-1)/size)
+		if n > free {
+			far.full.Add(uint64(len(frames) - i))
+			for _, f := range frames[i:] {
+				far.lostBytes.Add(uint64(len(f)))
+			}
+			frames = frames[:i]
+			break
+		}
+		for ; n > 0; n-- {
+			s := &q.slots[at&q.mask]
+			s.Off = uint16(p.cfg.Headroom)
+			s.Len = uint16(copy(q.region.Buffer(s.Buf)[s.Off:][:size], f))
+			s.Flags = 0
+			if n > 1 {
+				s.Flags = dataplane.More
+			}
+			f = f[s.Len:]
+			at++
+			free--
+		}
+	}
+	q.tail.Store(at)
+	if p.cfg.OnDeliver != nil {
+		p.cfg.OnDeliver(queue)
+	}
+	return len(frames)
+}
+
+// ToHost takes the frames that were left to the host stack on RX ring queue.
+// It is called by the goroutine that delivers.
+func (p *Port) ToHost(queue int) [][]byte {
+	h := p.far[queue].host
+	p.far[queue].host = nil
+	return h
+}
+
+// Transmit takes the frames that were sent on TX ring queue, oldest first, and
+// completes their slots.
+func (p *Port) Transmit(queue int) [][]byte {
+	var frames [][]byte
+	more := false
+	p.complete(queue, func(s *dataplane.Slot) {
+		b := p.region.Bytes(s)
+		if more {
+			frames[len(frames)-1] = append(frames[len(frames)-1], b...)
+		} else {
+			frames = append(frames, slices.Clone(b))
+		}
+		more = s.Flags&dataplane.More != 0
+	})
+	return frames
+}
+
+// Discard completes the slots that were sent on TX ring queue without looking
+// at the frames, and returns their number.
+func (p *Port) Discard(queue int) int {
+	return p.complete(queue, func(*dataplane.Slot) {})
+}
+
+// Pending returns the number of slots sent on TX ring queue and not yet
+// completed.
+func (p *Port) Pending(queue int) int {
+	q := p.tx[queue]
+	return int(q.tail.Load() - q.head.Load())
+}
+
+func (p *Port) complete(queue int, each func(*dataplane.Slot)) int {
+	q := p.tx[queue]
+	head := q.head.Load()
+	n := q.tail.Load() - head
+	for i := range n {
+		s := &q.slots[(head+i)&q.mask]
+		each(s)
+		q.slots[(head+i+q.size)&q.mask].Buf = s.Buf
+	}
+	q.head.Store(head + n)
+	return int(n)
+}
+
+// SetLink says whether the port has a carrier. A port starts with one.
+func (p *Port) SetLink(up bool) { p.down.Store(!up) }
+
+// A device is the control side of a port in memory.
+type device struct{ p *Port }
+
+func (d device) LinkUp() bool { return !d.p.down.Load() }
+
+func (d device) Counters(q int) dataplane.DeviceCounters {
+	var c dataplane.DeviceCounters
+	if q < len(d.p.far) {
+		f := &d.p.far[q]
+		c.HostPackets = f.hostPackets.Load()
+		c.HostBytes = f.hostBytes.Load()
+		c.RXRingFull = f.full.Load()
+		c.DroppedBytes = f.lostBytes.Load()
+	}
+	if q < len(d.p.tx) {
+		c.TXRingFull = d.p.tx[q].full.Load()
+	}
+	return c
+}
+
+// Close gives the port's buffers back to its region.
+func (d device) Close() error {
+	var bufs []uint32
+	d.p.Census(func(b uint32, _ string) { bufs = append(bufs, b) })
+	d.p.region.Give(bufs)
+	d.p.rx, d.p.tx = nil, nil
+	return nil
+}
