@@ -42,6 +42,17 @@ func (r *ring) init(bufs []uint32) {
 // free returns the number of free slots, for the producer.
 func (r *ring) free() int { return int(r.size - (r.tail.Load() - r.head.Load())) }
 
+// span returns the n slots from position at on: up to the end of the array, and
+// the rest from its start.
+func (r *ring) span(at uint32, n int) (first, second []dataplane.Slot) {
+	at &= r.mask
+	first = r.slots[at:]
+	if n <= len(first) {
+		return first[:n], nil
+	}
+	return first, r.slots[:n-len(first)]
+}
+
 // An rx is the receive side of a queue.
 type rx struct {
 	*ring
@@ -60,10 +71,9 @@ func (q *rx) Recv(s []dataplane.Slot) int {
 	if n > len(s) {
 		n = whole(q.slots, q.cur, q.mask, len(s))
 	}
-	at := q.cur & q.mask
-	if m := copy(s[:n], q.slots[at:]); m < n {
-		copy(s[m:n], q.slots)
-	}
+	first, second := q.span(q.cur, n)
+	copy(s, first)
+	copy(s[len(first):], second)
 	q.cur += uint32(n)
 	return n
 }
@@ -82,8 +92,13 @@ func (q *rx) Release(free []uint32) {
 	if n := q.cur - head; uint32(len(free)) > n {
 		panic(fmt.Sprintf("memport: %d buffers released, %d taken", len(free), n))
 	}
-	for i, b := range free {
-		q.slots[(head+q.size+uint32(i))&q.mask].Buf = b
+	first, second := q.span(head+q.size, len(free))
+	for i := range first {
+		first[i].Buf = free[i]
+	}
+	free2 := free[len(first):]
+	for i := range second {
+		second[i].Buf = free2[i]
 	}
 	q.head.Store(head + uint32(len(free)))
 }
@@ -109,38 +124,60 @@ func (q *tx) Send(from *dataplane.Region, s []dataplane.Slot) int {
 		}
 		q.full.Add(uint64(len(s) - n))
 	}
-	inside := false // in a frame of several slots
-	for i := range s[:n] {
-		d := &q.slots[(tail+uint32(i))&q.mask]
-		free := d.Buf
-		if from == q.region {
-			*d = s[i]
-			s[i].Buf = free
-		} else {
-			*d = dataplane.Slot{Buf: free, Len: s[i].Len, Flags: s[i].Flags}
-			if copy(q.region.Buffer(free), from.Bytes(&s[i])) < int(s[i].Len) {
-				panic(fmt.Sprintf("memport: slot of %d bytes sent, buffers have %d", s[i].Len, q.region.Stride()))
-			}
-		}
-		d.Flags &= dataplane.More
-		if d.Flags == 0 && !inside && d.Len < q.minFrame {
-			q.pad(d)
-		}
-		inside = d.Flags != 0
+	first, second := q.span(tail, n)
+	if from == q.region {
+		exchange(first, s)
+		exchange(second, s[len(first):])
+	} else {
+		q.copy(first, from, s)
+		q.copy(second, from, s[len(first):])
+	}
+	if q.minFrame > 0 {
+		q.pad(first, false)
+		q.pad(second, len(first) > 0 && first[len(first)-1].Flags != 0)
 	}
 	q.tail.Store(tail + uint32(n))
 	return n
 }
 
-// pad lengthens the frame in d with zeros.
-func (q *tx) pad(d *dataplane.Slot) {
-	b := q.region.Buffer(d.Buf)
-	if int(d.Off)+int(q.minFrame) > len(b) {
-		copy(b, q.region.Bytes(d))
-		d.Off = 0
+// exchange puts frames into slots and the slots' buffers in their place.
+func exchange(slots, frames []dataplane.Slot) {
+	frames = frames[:len(slots)]
+	for i := range slots {
+		f := frames[i]
+		frames[i].Buf = slots[i].Buf
+		f.Flags &= dataplane.More
+		slots[i] = f
 	}
-	clear(b[d.Off+d.Len : d.Off+q.minFrame])
-	d.Len = q.minFrame
+}
+
+// copy copies frames of another region into slots.
+func (q *tx) copy(slots []dataplane.Slot, from *dataplane.Region, frames []dataplane.Slot) {
+	for i := range slots {
+		d, f := &slots[i], &frames[i]
+		if copy(q.region.Buffer(d.Buf), from.Bytes(f)) < int(f.Len) {
+			panic(fmt.Sprintf("memport: slot of %d bytes sent, buffers have %d", f.Len, q.region.Stride()))
+		}
+		d.Off, d.Len, d.Flags = 0, f.Len, f.Flags&dataplane.More
+	}
+}
+
+// pad lengthens short frames with zeros. Inside says that the first slot goes
+// on with a frame.
+func (q *tx) pad(slots []dataplane.Slot, inside bool) {
+	for i := range slots {
+		d := &slots[i]
+		if d.Flags == 0 && !inside && d.Len < q.minFrame {
+			b := q.region.Buffer(d.Buf)
+			if int(d.Off)+int(q.minFrame) > len(b) {
+				copy(b, q.region.Bytes(d))
+				d.Off = 0
+			}
+			clear(b[d.Off+d.Len : d.Off+q.minFrame])
+			d.Len = q.minFrame
+		}
+		inside = d.Flags != 0
+	}
 }
 
 // A descriptor stands for the kernel descriptor that a queue in memory lacks.
