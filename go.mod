@@ -1,6 +1,11 @@
 module nmfwd
 
-go 1.26
+go 1.26.0
+
+require (
+	github.com/kentik/patricia v1.2.1
+	golang.org/x/sys v0.50.0
+)
 
 require (
 	github.com/BurntSushi/toml v1.6.0 // indirect
@@ -9,7 +14,6 @@ require (
 	github.com/cilium/ebpf v0.22.0 // indirect
 	github.com/gaissmai/bart v0.30.0 // indirect
 	github.com/gopacket/gopacket v1.7.7 // indirect
-	github.com/kentik/patricia v1.2.1 // indirect
 	github.com/prometheus/client_golang v1.25.0 // indirect
 	github.com/vishvananda/netlink v1.3.1 // indirect
 	github.com/vishvananda/netns v0.0.5 // indirect
@@ -18,7 +22,6 @@ require (
 	golang.org/x/net v0.62.0 // indirect
 	golang.org/x/perf v0.0.0-20260908200009-22c9c6c9d4da // indirect
 	golang.org/x/sync v0.24.0 // indirect
-	golang.org/x/sys v0.50.0 // indirect
 	golang.org/x/tools v0.52.0 // indirect
 	honnef.co/go/tools v0.8.2 // indirect
 )
