@@ -1,0 +1,256 @@
+package afxdp
+
+import (
+	"errors"
+	"fmt"
+	"net"
+	"net/netip"
+	"slices"
+	"sync"
+
+	"github.com/cilium/ebpf"
+	"github.com/cilium/ebpf/link"
+	"github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
+
+	"nmfwd/dataplane"
+)
+
+// A port is the control side of an open device.
+type port struct {
+	cfg              *dataplane.PortConfig
+	name             string
+	index            int
+	mac              net.HardwareAddr
+	mtu              int
+	rxSlots, txSlots int
+	native           bool
+	vlanOffload      bool // was on and has to be restored
+
+	ctl     int // for ioctl(2) in the namespace of the port
+	member  int // packet socket that holds the memberships, or -1
+	prog    *program
+	link    link.Link
+	sockets []*socket
+	umem    *umem
+
+	mu     sync.Mutex // guards what follows, and the descriptors above against Close
+	closed bool
+	last   map[int]dataplane.DeviceCounters // of a closed port
+}
+
+// writer returns the worker that sends to queue q, or -1.
+func (p *port) writer(q int) int {
+	if q >= len(p.cfg.Owners.TX) {
+		return -1
+	}
+	return p.cfg.Owners.TX[q]
+}
+
+// buffers returns the number of buffers that the port's queues hold.
+func (p *port) buffers() int {
+	n := len(p.cfg.Owners.RX) * p.rxSlots
+	for _, owner := range p.cfg.Owners.TX {
+		if owner >= 0 {
+			n += p.txSlots
+		}
+	}
+	return n
+}
+
+func attachNative(p *port) (link.Link, error) { return attachXDP(p, link.XDPDriverMode) }
+
+func attachGeneric(p *port) (link.Link, error) { return attachXDP(p, link.XDPGenericMode) }
+
+func attachXDP(p *port, mode link.XDPAttachFlags) (link.Link, error) {
+	return link.AttachXDP(link.XDPOptions{Program: p.prog.prog, Interface: p.index, Flags: mode})
+}
+
+// occupied returns an error that names the program on the port when that is why
+// attaching ours gave err.
+func (p *port) occupied(err error) error {
+	if !errors.Is(err, unix.EBUSY) && !errors.Is(err, unix.EEXIST) {
+		return nil
+	}
+	what := "another XDP program"
+	if l, e := netlink.LinkByIndex(p.index); e == nil && l.Attrs().Xdp != nil && l.Attrs().Xdp.Attached {
+		id := l.Attrs().Xdp.ProgId
+		what = fmt.Sprintf("XDP program %d", id)
+		if other, e := ebpf.NewProgramFromID(ebpf.ProgramID(id)); e == nil {
+			if info, e := other.Info(); e == nil && info.Name != "" {
+				what = fmt.Sprintf("XDP program %q (id %d)", info.Name, id)
+			}
+			other.Close()
+		}
+	}
+	return fmt.Errorf("afxdp: port %s: %s is on the port already: end the program that uses it, or ip link set dev %s xdp off: %w", p.name, what, p.name, err)
+}
+
+// ethFlagRXVLAN is ETH_FLAG_RXVLAN of linux/ethtool.h.
+const ethFlagRXVLAN = 1 << 8
+
+// start lets frames in: from here on the program finds the sockets.
+func (p *port) start() error {
+	if err := p.join(); err != nil {
+		return err
+	}
+	for _, s := range p.sockets {
+		if s.rx == nil {
+			continue
+		}
+		if err := p.prog.xsks.Put(uint32(s.queue), uint32(s.fd)); err != nil {
+			return fmt.Errorf("afxdp: port %s queue %d: socket map: %w", p.name, s.queue, err)
+		}
+	}
+	return nil
+}
+
+// join makes the device receive what it would filter out: all multicast without
+// a host, and further addresses of ours. The kernel undoes it when the socket is
+// closed, by whatever end of the process.
+func (p *port) join() error {
+	var err error
+	if p.member, err = unix.Socket(unix.AF_PACKET, unix.SOCK_RAW|unix.SOCK_CLOEXEC, 0); err != nil {
+		p.member = -1
+		return fmt.Errorf("afxdp: port %s: packet socket: %w%s", p.name, err, hint(err))
+	}
+	add := func(m unix.PacketMreq) error {
+		m.Ifindex = int32(p.index)
+		if err := unix.SetsockoptPacketMreq(p.member, unix.SOL_PACKET, unix.PACKET_ADD_MEMBERSHIP, &m); err != nil {
+			return fmt.Errorf("afxdp: port %s: join: %w", p.name, err)
+		}
+		return nil
+	}
+	if !p.cfg.Host {
+		if err := add(unix.PacketMreq{Type: unix.PACKET_MR_ALLMULTI}); err != nil {
+			return err
+		}
+	}
+	for _, mac := range p.cfg.MACs {
+		m := unix.PacketMreq{Type: unix.PACKET_MR_UNICAST, Alen: uint16(len(mac))}
+		copy(m.Address[:], mac)
+		if err := add(m); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// driver returns the name of the kernel driver, "" where it is unknown.
+func (p *port) driver() string {
+	info, err := unix.IoctlGetEthtoolDrvinfo(p.ctl, p.name)
+	if err != nil {
+		return ""
+	}
+	return unix.ByteSliceToString(info.Driver[:])
+}
+
+// LinkUp implements dataplane.Device.
+func (p *port) LinkUp() bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.closed {
+		return false
+	}
+	r, err := unix.NewIfreq(p.name)
+	if err != nil || unix.IoctlIfreq(p.ctl, unix.SIOCGIFFLAGS, r) != nil {
+		return false
+	}
+	const up = unix.IFF_UP | unix.IFF_RUNNING
+	return r.Uint16()&up == up
+}
+
+// Counters implements dataplane.Device.
+func (p *port) Counters(q int) dataplane.DeviceCounters {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.closed {
+		return p.last[q]
+	}
+	return p.counters(q)
+}
+
+func (p *port) counters(q int) (c dataplane.DeviceCounters) {
+	if q < len(p.cfg.Owners.RX) {
+		c.HostPackets, c.HostBytes, _ = p.prog.counters(q) // an array map of our own: the lookup cannot fail
+	}
+	i := slices.IndexFunc(p.sockets, func(s *socket) bool { return s.queue == q })
+	if i < 0 {
+		return c
+	}
+	s := p.sockets[i]
+	if st, err := statistics(s.fd); err == nil {
+		// Without a buffer in the fill ring the kernel counts the frame as
+		// dropped, not as met by a full ring; to us it is the same.
+		c.RXRingFull = st.Rx_ring_full + st.Rx_dropped
+		c.TXRingFull = st.Tx_invalid_descs
+	}
+	if s.tx != nil {
+		c.TXRingFull += s.tx.refused.Load()
+	}
+	return c
+}
+
+// SetAddrs implements dataplane.AddressFilter.
+func (p *port) SetAddrs(addrs []netip.Addr) error {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.closed {
+		return fmt.Errorf("afxdp: port %s: %w", p.name, net.ErrClosed)
+	}
+	if err := p.prog.setAddrs(addrs); err != nil {
+		return fmt.Errorf("afxdp: port %s: %w", p.name, err)
+	}
+	return nil
+}
+
+// Close implements dataplane.Device. The memory of the region goes with the
+// last port.
+func (p *port) Close() error {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.closed {
+		return nil
+	}
+	p.last = make(map[int]dataplane.DeviceCounters)
+	for _, s := range p.sockets {
+		p.last[s.queue] = p.counters(s.queue)
+	}
+	p.closed = true
+	err := p.release()
+	if p.umem.users--; p.umem.users == 0 {
+		err = errors.Join(err, p.umem.unmap())
+	}
+	if err != nil {
+		return fmt.Errorf("afxdp: port %s: close: %w", p.name, err)
+	}
+	return nil
+}
+
+// release gives the device back to the kernel, as far as it was taken: first
+// the program, so that no frame meets a closed socket.
+func (p *port) release() (err error) {
+	if p.link != nil {
+		err = p.link.Close()
+		p.link = nil
+	}
+	err = errors.Join(err, p.closeSockets())
+	if p.prog != nil {
+		p.prog.close()
+		p.prog = nil
+	}
+	for _, fd := range []*int{&p.member, &p.ctl} {
+		if *fd >= 0 {
+			err = errors.Join(err, unix.Close(*fd))
+			*fd = -1
+		}
+	}
+	return err
+}
+
+func (p *port) closeSockets() (err error) {
+	for _, s := range slices.Backward(p.sockets) {
+		err = errors.Join(err, s.close())
+	}
+	return err
+}

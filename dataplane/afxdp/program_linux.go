@@ -1,0 +1,352 @@
+package afxdp
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"net"
+	"net/netip"
+
+	"github.com/cilium/ebpf"
+	"github.com/cilium/ebpf/asm"
+)
+
+// programName is how tools list the program.
+const programName = "nmfwd"
+
+// xdpPass is XDP_PASS of linux/bpf.h.
+const xdpPass = 2
+
+// Offsets in struct xdp_md of linux/bpf.h.
+const (
+	mdData    = 0
+	mdDataEnd = 4
+	mdRXQueue = 16
+)
+
+// maxAddrs is the number of the router's own addresses of one family.
+const maxAddrs = 1 << 16
+
+// left is what the program counts per queue and CPU.
+type left struct{ Packets, Bytes uint64 }
+
+// A program is the XDP program of one port and its maps.
+type program struct {
+	prog *ebpf.Program
+	xsks *ebpf.Map // receive queue -> socket
+	left *ebpf.Map // receive queue -> left to the host, per CPU
+	own4 *ebpf.Map // own IPv4 addresses; nil without a host
+	own6 *ebpf.Map // own IPv6 addresses; nil without a host
+}
+
+// newProgram loads the program of a port with the given number of receive
+// queues. With host it redirects what is for forwarding and arrives for one of
+// macs; without, everything.
+func newProgram(queues int, host bool, macs []net.HardwareAddr) (_ *program, err error) {
+	p := &program{}
+	defer func() {
+		if err != nil {
+			p.close()
+		}
+	}()
+	if p.xsks, err = ebpf.NewMap(&ebpf.MapSpec{Name: "nmfwd_xsks", Type: ebpf.XSKMap, KeySize: 4, ValueSize: 4, MaxEntries: uint32(queues)}); err != nil {
+		return nil, fmt.Errorf("socket map: %w", err)
+	}
+	if p.left, err = ebpf.NewMap(&ebpf.MapSpec{Name: "nmfwd_left", Type: ebpf.PerCPUArray, KeySize: 4, ValueSize: 16, MaxEntries: uint32(queues)}); err != nil {
+		return nil, fmt.Errorf("counter map: %w", err)
+	}
+	var c code
+	c.add(
+		asm.Mov.Reg(asm.R6, asm.R1),
+		asm.LoadMem(asm.R7, asm.R6, mdData, asm.Word),
+		asm.LoadMem(asm.R8, asm.R6, mdDataEnd, asm.Word),
+	)
+	if host {
+		const noPrealloc = 1 // BPF_F_NO_PREALLOC
+		if p.own4, err = ebpf.NewMap(&ebpf.MapSpec{Name: "nmfwd_own4", Type: ebpf.Hash, KeySize: 4, ValueSize: 1, MaxEntries: maxAddrs, Flags: noPrealloc}); err != nil {
+			return nil, fmt.Errorf("address map: %w", err)
+		}
+		if p.own6, err = ebpf.NewMap(&ebpf.MapSpec{Name: "nmfwd_own6", Type: ebpf.Hash, KeySize: 16, ValueSize: 1, MaxEntries: maxAddrs, Flags: noPrealloc}); err != nil {
+			return nil, fmt.Errorf("address map: %w", err)
+		}
+		c.ours(macs)
+		c.ipv4(p.own4.FD())
+		c.ipv6(p.own6.FD())
+	}
+	c.verdict(p.xsks.FD(), p.left.FD())
+	if p.prog, err = ebpf.NewProgram(&ebpf.ProgramSpec{Name: programName, Type: ebpf.XDP, Instructions: c.ins, License: "BSD"}); err != nil {
+		return nil, fmt.Errorf("program: %w", err)
+	}
+	return p, nil
+}
+
+// close frees what newProgram made, as far as it came.
+func (p *program) close() {
+	for _, m := range []*ebpf.Map{p.xsks, p.left, p.own4, p.own6} {
+		m.Close() // nil is fine; nothing is lost when closing a map fails
+	}
+	p.prog.Close()
+}
+
+// setAddrs makes addrs the router's own addresses. Addresses that stay are
+// never missing meanwhile.
+func (p *program) setAddrs(addrs []netip.Addr) error {
+	if p.own4 == nil {
+		return nil
+	}
+	want := make(map[netip.Addr]bool, len(addrs))
+	for _, a := range addrs {
+		a = a.Unmap().WithZone("")
+		want[a] = true
+		if err := p.own(a).Put(a.AsSlice(), []byte{1}); err != nil {
+			return fmt.Errorf("own address %v: %w", a, err)
+		}
+	}
+	for _, m := range []*ebpf.Map{p.own4, p.own6} {
+		var gone []netip.Addr
+		var key, val []byte
+		it := m.Iterate()
+		for it.Next(&key, &val) {
+			if a, ok := netip.AddrFromSlice(key); ok && !want[a] {
+				gone = append(gone, a)
+			}
+		}
+		if err := it.Err(); err != nil {
+			return fmt.Errorf("own addresses: %w", err)
+		}
+		for _, a := range gone {
+			if err := m.Delete(a.AsSlice()); err != nil && !errors.Is(err, ebpf.ErrKeyNotExist) {
+				return fmt.Errorf("own address %v: %w", a, err)
+			}
+		}
+	}
+	return nil
+}
+
+func (p *program) own(a netip.Addr) *ebpf.Map {
+	if a.Is4() {
+		return p.own4
+	}
+	return p.own6
+}
+
+// counters returns what was left to the host from receive queue q.
+func (p *program) counters(q int) (packets, bytes uint64, err error) {
+	var perCPU []left
+	if err := p.left.Lookup(uint32(q), &perCPU); err != nil {
+		return 0, 0, err
+	}
+	for _, c := range perCPU {
+		packets += c.Packets
+		bytes += c.Bytes
+	}
+	return packets, bytes, nil
+}
+
+// code is an XDP program as it grows. R6 is the context, R7 and R8 are the
+// bounds of the frame. A test that is passed falls through to what follows;
+// all others jump to "redirect" or "pass".
+type code struct {
+	ins   asm.Instructions
+	label string // of the next instruction
+}
+
+func (c *code) add(ins ...asm.Instruction) {
+	if c.label != "" {
+		ins[0] = ins[0].WithSymbol(c.label)
+		c.label = ""
+	}
+	c.ins = append(c.ins, ins...)
+}
+
+// at labels the next instruction.
+func (c *code) at(label string) { c.label = label }
+
+// need jumps to label when the frame is shorter than n bytes.
+func (c *code) need(n int32, label string) {
+	c.add(
+		asm.Mov.Reg(asm.R2, asm.R7),
+		asm.Add.Imm(asm.R2, n),
+		asm.JGT.Reg(asm.R2, asm.R8, label),
+	)
+}
+
+// Offsets in a frame without VLAN tags.
+const (
+	etherType = 12
+	ip        = 14
+
+	ip4Dst     = ip + 16
+	ip4Options = ip + 20
+
+	ip6Next    = ip + 6
+	ip6Dst     = ip + 24
+	ip6Payload = ip + 40
+)
+
+// Options that ask every router to look at a packet: RFC 2113 and RFC 2711.
+const (
+	ip4RouterAlert = 148
+	ip6RouterAlert = 5
+	ip6PadN        = 1
+)
+
+// Places of the stack.
+const (
+	keyQueue = -4
+	keyAddr  = -24 // 4 or 16 bytes
+)
+
+// ours leaves to the host what does not have one of macs as its destination,
+// and what is neither IPv4 nor IPv6.
+func (c *code) ours(macs []net.HardwareAddr) {
+	c.need(ip, "pass")
+	c.add(
+		asm.LoadMem(asm.R2, asm.R7, 0, asm.Word),
+		asm.LoadMem(asm.R3, asm.R7, 4, asm.Half),
+	)
+	for i, mac := range macs {
+		next := fmt.Sprintf("mac%d", i)
+		c.add(
+			asm.JNE.Imm32(asm.R2, int32(binary.NativeEndian.Uint32(mac)), next),
+			asm.JEq.Imm32(asm.R3, int32(binary.NativeEndian.Uint16(mac[4:])), "ours"),
+		)
+		c.at(next)
+	}
+	c.add(asm.Ja.Label("pass"))
+	c.at("ours")
+	c.add(
+		asm.LoadMem(asm.R2, asm.R7, etherType, asm.Half),
+		asm.HostTo(asm.BE, asm.R2, asm.Half),
+		asm.JEq.Imm(asm.R2, 0x0800, "ipv4"),
+		asm.JEq.Imm(asm.R2, 0x86dd, "ipv6"),
+		asm.Ja.Label("pass"),
+	)
+}
+
+// ipv4 leaves to the host: packets to 224/4, 255.255.255.255, 169.254/16 and
+// the addresses in map own, and packets whose first option is router alert.
+func (c *code) ipv4(own int) {
+	c.at("ipv4")
+	c.need(ip4Options, "redirect")
+	c.add(
+		asm.LoadMem(asm.R5, asm.R7, ip, asm.Byte),
+		asm.JLT.Imm(asm.R5, 0x45, "redirect"), // version and header length
+		asm.JGT.Imm(asm.R5, 0x4f, "redirect"),
+		asm.LoadMem(asm.R3, asm.R7, ip4Dst, asm.Word),
+		asm.StoreMem(asm.R10, keyAddr, asm.R3, asm.Word),
+		asm.HostTo(asm.BE, asm.R3, asm.Word),
+		asm.JEq.Imm32(asm.R3, -1, "pass"),
+		asm.Mov.Reg(asm.R4, asm.R3),
+		asm.RSh.Imm(asm.R4, 28),
+		asm.JEq.Imm(asm.R4, 0xe, "pass"),
+		asm.RSh.Imm(asm.R3, 16),
+		asm.JEq.Imm(asm.R3, 0xa9fe, "pass"),
+		asm.JEq.Imm(asm.R5, 0x45, "own4"),
+	)
+	c.need(ip4Options+1, "own4")
+	c.add(
+		asm.LoadMem(asm.R3, asm.R7, ip4Options, asm.Byte),
+		asm.JEq.Imm(asm.R3, ip4RouterAlert, "pass"),
+	)
+	c.at("own4")
+	c.lookup(own)
+}
+
+// ipv6 leaves to the host: packets to ff00::/8, fe80::/10, :: and the addresses
+// in map own, and packets with a hop-by-hop header whose first option, or the
+// one behind a PadN, is router alert.
+func (c *code) ipv6(own int) {
+	c.at("ipv6")
+	c.need(ip6Payload, "redirect")
+	c.add(
+		asm.LoadMem(asm.R3, asm.R7, ip, asm.Byte),
+		asm.RSh.Imm(asm.R3, 4),
+		asm.JNE.Imm(asm.R3, 6, "redirect"),
+		asm.LoadMem(asm.R3, asm.R7, ip6Dst, asm.Half),
+		asm.HostTo(asm.BE, asm.R3, asm.Half),
+		asm.Mov.Reg(asm.R4, asm.R3),
+		asm.RSh.Imm(asm.R4, 8),
+		asm.JEq.Imm(asm.R4, 0xff, "pass"),
+		asm.And.Imm(asm.R3, 0xffc0),
+		asm.JEq.Imm(asm.R3, 0xfe80, "pass"),
+		asm.Mov.Imm(asm.R4, 0),
+	)
+	for i := int16(0); i < 16; i += 4 {
+		c.add(
+			asm.LoadMem(asm.R3, asm.R7, ip6Dst+i, asm.Word),
+			asm.StoreMem(asm.R10, keyAddr+i, asm.R3, asm.Word),
+			asm.Or.Reg(asm.R4, asm.R3),
+		)
+	}
+	c.add(
+		asm.JEq.Imm(asm.R4, 0, "pass"),
+		asm.LoadMem(asm.R3, asm.R7, ip6Next, asm.Byte),
+		asm.JNE.Imm(asm.R3, 0, "own6"),
+	)
+	const option = ip6Payload + 2 // next header, length, options
+	c.need(option+2, "own6")
+	c.add(
+		asm.LoadMem(asm.R3, asm.R7, option, asm.Byte),
+		asm.JEq.Imm(asm.R3, ip6RouterAlert, "pass"),
+		asm.JNE.Imm(asm.R3, ip6PadN, "own6"),
+		asm.LoadMem(asm.R3, asm.R7, option+1, asm.Byte),
+		asm.Mov.Reg(asm.R4, asm.R7),
+		asm.Add.Reg(asm.R4, asm.R3),
+		asm.Mov.Reg(asm.R2, asm.R4),
+		asm.Add.Imm(asm.R2, option+2+1),
+		asm.JGT.Reg(asm.R2, asm.R8, "own6"),
+		asm.LoadMem(asm.R3, asm.R4, option+2, asm.Byte),
+		asm.JEq.Imm(asm.R3, ip6RouterAlert, "pass"),
+	)
+	c.at("own6")
+	c.lookup(own)
+}
+
+// lookup jumps to "pass" when the address on the stack is in map own, else to
+// "redirect".
+func (c *code) lookup(own int) {
+	c.add(
+		asm.LoadMapPtr(asm.R1, own),
+		asm.Mov.Reg(asm.R2, asm.R10),
+		asm.Add.Imm(asm.R2, keyAddr),
+		asm.FnMapLookupElem.Call(),
+		asm.JNE.Imm(asm.R0, 0, "pass"),
+		asm.Ja.Label("redirect"),
+	)
+}
+
+// verdict ends the program. At "redirect" the frame goes to the socket of its
+// queue, or to the host where the queue has none; at "pass" it goes to the host.
+// What goes to the host is counted.
+func (c *code) verdict(xsks, left int) {
+	c.at("redirect")
+	c.add(
+		asm.LoadMapPtr(asm.R1, xsks),
+		asm.LoadMem(asm.R2, asm.R6, mdRXQueue, asm.Word),
+		asm.Mov.Imm(asm.R3, xdpPass),
+		asm.FnRedirectMap.Call(),
+		asm.JNE.Imm(asm.R0, xdpPass, "exit"),
+	)
+	c.at("pass")
+	c.add(
+		asm.LoadMem(asm.R2, asm.R6, mdRXQueue, asm.Word),
+		asm.StoreMem(asm.R10, keyQueue, asm.R2, asm.Word),
+		asm.LoadMapPtr(asm.R1, left),
+		asm.Mov.Reg(asm.R2, asm.R10),
+		asm.Add.Imm(asm.R2, keyQueue),
+		asm.FnMapLookupElem.Call(),
+		asm.JEq.Imm(asm.R0, 0, "uncounted"),
+		asm.LoadMem(asm.R1, asm.R0, 0, asm.DWord),
+		asm.Add.Imm(asm.R1, 1),
+		asm.StoreMem(asm.R0, 0, asm.R1, asm.DWord),
+		asm.Sub.Reg(asm.R8, asm.R7),
+		asm.LoadMem(asm.R1, asm.R0, 8, asm.DWord),
+		asm.Add.Reg(asm.R1, asm.R8),
+		asm.StoreMem(asm.R0, 8, asm.R1, asm.DWord),
+	)
+	c.at("uncounted")
+	c.add(asm.Mov.Imm(asm.R0, xdpPass))
+	c.at("exit")
+	c.add(asm.Return())
+}
