@@ -1,0 +1,135 @@
+package config
+
+import (
+	"fmt"
+	"slices"
+)
+
+// unbuilt lists what the language has and the program has not yet: a row is
+// deleted when it is built.
+var unbuilt = []struct {
+	what string
+	find func(c *Config, found func(Pos))
+}{
+	{"a VLAN", func(c *Config, found func(Pos)) {
+		for i := range c.VLANs {
+			found(c.VLANs[i].Pos)
+		}
+	}},
+	{"a route with several gateways", func(c *Config, found func(Pos)) {
+		for i := range c.Routes {
+			if len(c.Routes[i].Hops) > 1 {
+				found(c.Routes[i].Pos)
+			}
+		}
+	}},
+	{"urpf", func(c *Config, found func(Pos)) {
+		for i := range c.Ports {
+			if c.Ports[i].URPF != URPFOff {
+				found(c.Ports[i].Pos)
+			}
+		}
+	}},
+	{"option icmp-rate other than off", func(c *Config, found func(Pos)) {
+		if at, ok := c.Options.Set("icmp-rate"); ok && c.Options.ICMPRate > 0 {
+			found(at)
+		}
+	}},
+	{"option icmp-source", func(c *Config, found func(Pos)) {
+		if at, ok := c.Options.Set("icmp-source"); ok {
+			found(at)
+		}
+	}},
+	{"option routes kernel", func(c *Config, found func(Pos)) {
+		if at, _ := c.Options.Set("routes"); c.Options.Routes == KernelRoutes {
+			found(at)
+		}
+	}},
+	{"option hugepages on", func(c *Config, found func(Pos)) {
+		if at, _ := c.Options.Set("hugepages"); c.Options.HugePages == HugeOn {
+			found(at)
+		}
+	}},
+	{"listen control", func(c *Config, found func(Pos)) {
+		if c.Control != "" {
+			found(c.controlPos)
+		}
+	}},
+}
+
+// Unsupported returns the places of what is right but not built yet, each with
+// "not supported yet". A Config with any is to be refused at start.
+func (c *Config) Unsupported() []Error {
+	var errs []Error
+	for _, u := range unbuilt {
+		u.find(c, func(at Pos) { errs = append(errs, Error{at, u.what + " is not supported yet"}) })
+	}
+	sortErrors(errs, c.files)
+	return errs
+}
+
+// NeedsRestart returns what differs between a running configuration and a new
+// one that cannot change while the program runs: the set of ports, what they
+// are opened with, listen lines, and options about workers and memory. Each
+// error is at the line of the new configuration, or at that of the running one
+// if it is gone. Routes, neighbors, addresses, MTUs and limits may change.
+func NeedsRestart(running, next *Config) []Error {
+	var errs []Error
+	add := func(at Pos, format string, args ...any) {
+		errs = append(errs, Error{at, fmt.Sprintf(format, args...) + " needs a restart"})
+	}
+	for i := range next.Ports {
+		p := &next.Ports[i]
+		j := running.Port(p.Name)
+		if j < 0 {
+			add(p.Pos, "new port %s", p.Name)
+			continue
+		}
+		o := &running.Ports[j]
+		for _, s := range []struct {
+			what string
+			same bool
+		}{
+			{"driver", p.Driver == o.Driver},
+			{"queues", p.Queues == o.Queues},
+			{"host", p.Host == o.Host},
+			{"mac", slices.Equal(p.MAC, o.MAC)},
+			{"vmac", sameMACs(p.VMACs, o.VMACs)},
+			{"offload", p.OffloadKeep == o.OffloadKeep},
+		} {
+			if !s.same {
+				add(p.Pos, "a change of %s on port %s", s.what, p.Name)
+			}
+		}
+	}
+	for i := range running.Ports {
+		if p := &running.Ports[i]; next.Port(p.Name) < 0 {
+			add(p.Pos, "taking away port %s", p.Name)
+		}
+	}
+	for i, o := range options {
+		switch o.name {
+		case "icmp-rate", "icmp-source", "neighbors":
+			continue
+		}
+		if o.print(&running.Options) != o.print(&next.Options) {
+			add(either(next.Options.at[i], running.Options.at[i]), "a change of option %s", o.name)
+		}
+	}
+	if running.Metrics != next.Metrics {
+		add(either(next.metricsPos, running.metricsPos), "a change of listen metrics")
+	}
+	if running.Control != next.Control {
+		add(either(next.controlPos, running.controlPos), "a change of listen control")
+	}
+	sortErrors(errs, append(slices.Clip(next.files), running.files...))
+	return errs
+}
+
+// either returns p, or else q if p is no place.
+func either(p, q Pos) Pos {
+	if p.Valid() {
+		return p
+	}
+	return q
+}
