@@ -1,6 +1,7 @@
 package memport
 
 import (
+	"cmp"
 	"fmt"
 	"net"
 	"slices"
@@ -60,27 +61,21 @@ type Port struct {
 
 // A farEnd is the producer's side of an RX ring.
 type farEnd struct {
-	full, hostPackets, hostBytes, lostBytes atomic.Uint64
-
-	host [][]byte // frames left to the host stack
+	hostPackets, hostBytes atomic.Uint64
+	host                   [][]byte // frames left to the host stack
 }
 
-// New opens a port with buffers from region's spare.
-func New(region *dataplane.Region, cfg Config) (*Port, error) {
+// complete sets the defaults and checks what was given.
+func (cfg *Config) complete(region *dataplane.Region) error {
 	if cfg.RX < 0 || cfg.TX < 0 || cfg.RXSlots < 0 || cfg.TXSlots < 0 || cfg.Headroom < 0 {
-		return nil, fmt.Errorf("memport: port %s: negative number of rings, slots or bytes", cfg.Name)
+		return fmt.Errorf("memport: port %s: negative number of rings, slots or bytes", cfg.Name)
 	}
-	def := func(v *int, d int) {
-		if *v == 0 {
-			*v = d
-		}
-	}
-	def(&cfg.RX, 1)
-	def(&cfg.TX, 1)
-	def(&cfg.RXSlots, 256)
-	def(&cfg.TXSlots, 256)
-	def(&cfg.MTU, 1500)
-	def(&cfg.BufSize, min(region.Stride()-cfg.Headroom, 1<<16-1))
+	cfg.RX = cmp.Or(cfg.RX, 1)
+	cfg.TX = cmp.Or(cfg.TX, 1)
+	cfg.RXSlots = cmp.Or(cfg.RXSlots, 256)
+	cfg.TXSlots = cmp.Or(cfg.TXSlots, 256)
+	cfg.MTU = cmp.Or(cfg.MTU, 1500)
+	cfg.BufSize = cmp.Or(cfg.BufSize, min(region.Stride()-cfg.Headroom, 1<<16-1))
 	if cfg.MAC == nil {
 		cfg.MAC = nameMAC(cfg.Name)
 	}
@@ -92,13 +87,20 @@ func New(region *dataplane.Region, cfg Config) (*Port, error) {
 	}
 	switch {
 	case cfg.BufSize <= 0 || cfg.Headroom+cfg.BufSize > region.Stride() || cfg.Headroom+cfg.BufSize >= 1<<16:
-		return nil, fmt.Errorf("memport: port %s: frames of %d bytes at offset %d do not fit buffers of %d", cfg.Name, cfg.BufSize, cfg.Headroom, region.Stride())
+		return fmt.Errorf("memport: port %s: frames of %d bytes at offset %d do not fit buffers of %d", cfg.Name, cfg.BufSize, cfg.Headroom, region.Stride())
 	case cfg.MinFrame < 0 || cfg.MinFrame > cfg.BufSize:
-		return nil, fmt.Errorf("memport: port %s: frames cannot be padded to %d bytes, buffers have %d", cfg.Name, cfg.MinFrame, cfg.BufSize)
+		return fmt.Errorf("memport: port %s: frames cannot be padded to %d bytes, buffers have %d", cfg.Name, cfg.MinFrame, cfg.BufSize)
 	case len(cfg.Owners.RX) != cfg.RX || len(cfg.Owners.TX) != cfg.TX:
-		return nil, fmt.Errorf("memport: port %s: owners of %d RX and %d TX rings given, the port has %d and %d", cfg.Name, len(cfg.Owners.RX), len(cfg.Owners.TX), cfg.RX, cfg.TX)
+		return fmt.Errorf("memport: port %s: owners of %d RX and %d TX rings given, the port has %d and %d", cfg.Name, len(cfg.Owners.RX), len(cfg.Owners.TX), cfg.RX, cfg.TX)
 	}
+	return nil
+}
 
+// New opens a port with buffers from region's spare.
+func New(region *dataplane.Region, cfg Config) (*Port, error) {
+	if err := cfg.complete(region); err != nil {
+		return nil, err
+	}
 	p := &Port{cfg: cfg, region: region, far: make([]farEnd, cfg.RX)}
 	var taken []uint32
 	take := func(n int) (*ring, error) {
@@ -223,9 +225,9 @@ func (p *Port) deliver(queue int, frames [][]byte, size int) int {
 		}
 		n := max(1, (len(f)+size-1)/size)
 		if n > free {
-			far.full.Add(uint64(len(frames) - i))
+			q.full.Add(uint64(len(frames) - i))
 			for _, f := range frames[i:] {
-				far.lostBytes.Add(uint64(len(f)))
+				q.lostBytes.Add(uint64(len(f)))
 			}
 			frames = frames[:i]
 			break
@@ -311,12 +313,12 @@ func (d device) LinkUp() bool { return !d.p.down.Load() }
 
 func (d device) Counters(q int) dataplane.DeviceCounters {
 	var c dataplane.DeviceCounters
-	if q < len(d.p.far) {
-		f := &d.p.far[q]
+	if q < len(d.p.rx) {
+		f, r := &d.p.far[q], d.p.rx[q]
 		c.HostPackets = f.hostPackets.Load()
 		c.HostBytes = f.hostBytes.Load()
-		c.RXRingFull = f.full.Load()
-		c.DroppedBytes = f.lostBytes.Load()
+		c.RXRingFull = r.full.Load()
+		c.DroppedBytes = r.lostBytes.Load()
 	}
 	if q < len(d.p.tx) {
 		c.TXRingFull = d.p.tx[q].full.Load()

@@ -59,6 +59,8 @@ type rx struct {
 	region *dataplane.Region
 	cur    uint32 // consumer: taken up to here; head follows in Release
 	loop   *loop  // preset frames, or nil
+
+	full, lostBytes atomic.Uint64 // frames lost for want of slots, and their bytes
 }
 
 func (q *rx) Region() *dataplane.Region { return q.region }
@@ -68,14 +70,31 @@ func (q *rx) Recv(s []dataplane.Slot) int {
 		q.loop.next(q, len(s))
 	}
 	n := int(q.tail.Load() - q.cur)
-	if n > len(s) {
-		n = whole(q.slots, q.cur, q.mask, len(s))
+	for n > len(s) {
+		if n = whole(q.slots, q.cur, q.mask, len(s)); n > 0 || len(s) == 0 {
+			break
+		}
+		q.skip()
+		n = int(q.tail.Load() - q.cur)
 	}
 	first, second := q.span(q.cur, n)
 	copy(s, first)
 	copy(s[len(first):], second)
 	q.cur += uint32(n)
 	return n
+}
+
+// skip loses the first frame, which has more slots than the worker takes at
+// once.
+func (q *rx) skip() {
+	for more := true; more; {
+		s := q.slots[q.cur&q.mask]
+		more = s.Flags&dataplane.More != 0
+		q.lostBytes.Add(uint64(s.Len))
+		q.cur++
+		q.Release([]uint32{s.Buf})
+	}
+	q.full.Add(1)
 }
 
 // whole returns the largest number up to n of slots from at on that ends with
