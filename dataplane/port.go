@@ -27,6 +27,7 @@ const More SlotFlags = 1
 // Buffers may be exchanged between all queues of one region and between no
 // others. A Region is shared by the workers; a buffer has one owner at a time.
 type Region struct {
+	number int // among the regions of a router
 	name   string
 	mem    []byte
 	stride uint32
@@ -116,7 +117,8 @@ type TX interface {
 // worker's poller drives it: Before, then poll(2) with all descriptors that
 // asked for events, then After.
 type Descriptor interface {
-	// FD returns the file descriptor to poll, or -1 if there is none.
+	// FD returns the file descriptor to poll, or -1 if there is none: then events
+	// that Before asks for are there already.
 	FD() int
 
 	// Before gives to the device what Send queued, where poll(2) itself does
@@ -187,6 +189,7 @@ type Device interface {
 type Port struct {
 	Info
 	Queues []Queue
+	Host   []Queue // to the host stack (TX) and from it (RX), where frames for it pass through nmfwd
 	Device Device
 }
 

@@ -1,0 +1,324 @@
+package dataplane
+
+import (
+	"encoding/binary"
+
+	"nmfwd/dataplane/wire"
+	"nmfwd/fib"
+)
+
+// A verdict says what becomes of a packet: forward, to the host, punt by Kind,
+// or drop for a Reason.
+type verdict uint8
+
+const (
+	forward4 verdict = 0x80
+	forward6 verdict = 0x81
+	toHost   verdict = 0x82
+	punt     verdict = 0x40 // + Kind
+)
+
+// Flags of slots between workers, beyond More.
+const (
+	flagIPv6     SlotFlags = 1 << 8
+	flagFromHost SlotFlags = 1 << 9
+)
+
+// special4 and special6 say, by the first byte of an address, whether it may
+// lie in a range that is not simply looked up.
+var (
+	special4 = firstBytes(func(b int) bool { return b == 0 || b == 127 || b == 169 || b >= 224 })
+	special6 = firstBytes(func(b int) bool { return b == 0x00 || b >= 0xfe })
+)
+
+func firstBytes(in func(b int) bool) (t [256]bool) {
+	for b := range t {
+		t[b] = in(b)
+	}
+	return t
+}
+
+// faults maps what a gate of package wire found to a drop.
+var faults = [...]verdict{
+	wire.Truncated:   verdict(DropTruncated),
+	wire.BadHeader:   verdict(DropBadHeader),
+	wire.BadChecksum: verdict(DropBadChecksum),
+}
+
+// decide says what becomes of a frame that came in by port and starts in p,
+// with n bytes in all: p is the whole frame, or its first slot. The adjacency
+// is set when the frame is to be forwarded. Nothing is written.
+func (st *State) decide(port *PortState, p []byte, n int) (*fib.Adjacency, verdict) {
+	if len(p) < wire.EthernetLen {
+		return nil, verdict(DropTruncated)
+	}
+	eth := wire.Ethernet(p)
+	if dst := eth.Destination(); dst != port.MAC && !port.ours(dst) {
+		return nil, port.notOurs(p, dst)
+	}
+	if n > port.MTU+wire.EthernetLen+wire.VLANLen {
+		return nil, verdict(DropOversize)
+	}
+	switch binary.LittleEndian.Uint16(p[12:]) {
+	case wire.TypeIPv4>>8 | wire.TypeIPv4&0xff<<8:
+		return st.decide4(port, p[wire.EthernetLen:], n-wire.EthernetLen)
+	case wire.TypeIPv6>>8 | wire.TypeIPv6&0xff<<8:
+		return st.decide6(port, p[wire.EthernetLen:], n-wire.EthernetLen)
+	}
+	return nil, port.otherType(eth.Type())
+}
+
+// decide4 is decide for an IPv4 packet.
+func (st *State) decide4(port *PortState, b []byte, n int) (*fib.Adjacency, verdict) {
+	if f := wire.CheckIPv4(b, n); f != wire.OK {
+		return nil, faults[f]
+	}
+	ip := wire.IPv4(b)
+	if ip.TotalLen() > port.MTU {
+		return nil, verdict(DropOversize)
+	}
+	if b[0] != 0x45 {
+		if v := port.options4(ip); v != 0 {
+			return nil, v
+		}
+	}
+	src, dst := ip.Source(), ip.Destination()
+	linkLocal := false
+	if special4[src>>24] || special4[dst>>24] {
+		var v verdict
+		if v, linkLocal = port.check4(src, dst); v != 0 {
+			return nil, v
+		}
+	}
+	a := &st.FIB.Adj[st.FIB.V4.Lookup(dst)]
+	if a.Action != fib.Forward || linkLocal {
+		return nil, port.end(a, linkLocal, ip.TTL(), ip.TotalLen())
+	}
+	if ip.TTL() <= 1 {
+		return nil, verdict(DropTTL)
+	}
+	if ip.TotalLen() > int(a.MTU) {
+		return nil, verdict(DropTooBig)
+	}
+	return a, forward4
+}
+
+// decide6 is decide for an IPv6 packet.
+func (st *State) decide6(port *PortState, b []byte, n int) (*fib.Adjacency, verdict) {
+	if f := wire.CheckIPv6(b, n); f != wire.OK {
+		return nil, faults[f]
+	}
+	ip := wire.IPv6(b)
+	if ip.TotalLen() > port.MTU {
+		return nil, verdict(DropOversize)
+	}
+	if ip.NextHeader() == wire.ProtoHopByHop {
+		if v := port.hopByHop(ip); v != 0 {
+			return nil, v
+		}
+	}
+	sh, sl := ip.Source()
+	dh, dl := ip.Destination()
+	linkLocal := false
+	if special6[sh>>56] || special6[dh>>56] {
+		var v verdict
+		if v, linkLocal = port.check6(ip, sh, sl, dh, dl); v != 0 {
+			return nil, v
+		}
+	}
+	a := &st.FIB.Adj[st.FIB.V6.Lookup(dh, dl)]
+	if a.Action != fib.Forward || linkLocal {
+		if a.Action == fib.Local && !port.Host && isND(ip) {
+			return nil, punt + verdict(PuntND)
+		}
+		return nil, port.end(a, linkLocal, ip.HopLimit(), ip.TotalLen())
+	}
+	if ip.HopLimit() <= 1 {
+		return nil, verdict(DropTTL)
+	}
+	if ip.TotalLen() > int(a.MTU) {
+		return nil, verdict(DropTooBig)
+	}
+	return a, forward6
+}
+
+// end says what becomes of a valid packet whose route does not forward it, or
+// whose source is link-local: such a packet may come to the router itself, but
+// no further.
+func (p *PortState) end(a *fib.Adjacency, linkLocal bool, ttl uint8, n int) verdict {
+	switch {
+	case a.Action == fib.Local:
+		return p.local()
+	case linkLocal:
+		return verdict(DropLinkLocal)
+	case a.Action == fib.Broadcast:
+		if p.Host && a.Port == p.Number {
+			return toHost
+		}
+		return verdict(DropMartian)
+	case a.Action == fib.NoRoute:
+		return verdict(DropNoRoute)
+	case a.Action == fib.Blackhole:
+		return verdict(DropBlackhole)
+	case a.Action == fib.Reject:
+		return verdict(DropReject)
+	case ttl <= 1:
+		return verdict(DropTTL)
+	case n > int(a.MTU):
+		return verdict(DropTooBig)
+	}
+	return verdict(DropNoNeighbor)
+}
+
+// local is the verdict on a packet for the router itself.
+func (p *PortState) local() verdict {
+	if p.Host {
+		return toHost
+	}
+	return punt + verdict(PuntLocal)
+}
+
+// notOurs is the verdict on a frame whose destination is no address of ours.
+func (p *PortState) notOurs(b []byte, dst wire.MAC) verdict {
+	if dst&wire.Group == 0 {
+		return verdict(DropNotOurMAC)
+	}
+	if p.Host {
+		return toHost
+	}
+	b, t := b[wire.EthernetLen:], wire.Ethernet(b).Type()
+	switch t {
+	case wire.TypeIPv4:
+		if f := wire.CheckIPv4(b, len(b)); f != wire.OK {
+			return faults[f]
+		}
+		if wire.IPv4(b).Destination()>>28 == 0xe {
+			return verdict(DropMulticast)
+		}
+		return verdict(DropL2Broadcast)
+	case wire.TypeIPv6:
+		if f := wire.CheckIPv6(b, len(b)); f != wire.OK {
+			return faults[f]
+		}
+		ip := wire.IPv6(b)
+		if ip.NextHeader() == wire.ProtoHopByHop {
+			if v := p.hopByHop(ip); v != 0 {
+				return v
+			}
+		}
+		if h, _ := ip.Destination(); h>>56 != 0xff {
+			return verdict(DropL2Broadcast)
+		}
+		if isND(ip) {
+			return punt + verdict(PuntND)
+		}
+		return verdict(DropMulticast)
+	}
+	return p.otherType(t)
+}
+
+// otherType is the verdict on a frame that is neither IPv4 nor IPv6.
+func (p *PortState) otherType(t uint16) verdict {
+	switch {
+	case p.Host:
+		return toHost
+	case t == wire.TypeARP:
+		return punt + verdict(PuntARP)
+	case t == wire.TypeVLAN || t == wire.TypeQinQ:
+		return verdict(DropVLANUnknown)
+	}
+	return verdict(DropEtherType)
+}
+
+// options4 looks at the options of an IPv4 packet; 0 means go on. Options that
+// ask nothing of this router travel unchanged.
+func (p *PortState) options4(ip wire.IPv4) verdict {
+	o := wire.ScanOptions(ip.Options())
+	switch {
+	case o&wire.BadOption != 0:
+		return verdict(DropBadOptions)
+	case o&wire.SourceRoute != 0:
+		return verdict(DropSourceRoute)
+	case o&wire.RouterAlert != 0:
+		return p.alert()
+	}
+	return 0
+}
+
+// hopByHop looks at the hop-by-hop options of an IPv6 packet; 0 means go on.
+func (p *PortState) hopByHop(ip wire.IPv6) verdict {
+	o := wire.ScanHopByHop(ip[wire.IPv6Len:min(ip.TotalLen(), len(ip))])
+	switch {
+	case o&wire.BadOption != 0:
+		return verdict(DropBadExt)
+	case o&wire.RouterAlert != 0:
+		return p.alert()
+	}
+	return 0
+}
+
+// alert is the verdict on a packet with the router alert option.
+func (p *PortState) alert() verdict {
+	if p.Host {
+		return toHost
+	}
+	return verdict(DropRouterAlert)
+}
+
+// check4 looks at addresses of which one may be special (RFC 6890; RFC 1812,
+// 5.3.7). It returns 0 when the packet may be looked up, and then whether an
+// address is link-local (RFC 3927, 7).
+func (p *PortState) check4(src, dst uint32) (v verdict, linkLocal bool) {
+	const limited = 0xffffffff
+	switch {
+	case dst>>28 == 0xe:
+		if p.Host {
+			return toHost, false
+		}
+		return verdict(DropMulticast), false
+	case dst == limited && p.Host:
+		return toHost, false
+	case martian4(dst), martian4(src), src>>28 == 0xe:
+		return verdict(DropMartian), false
+	}
+	return 0, src>>16 == 0xa9fe || dst>>16 == 0xa9fe
+}
+
+// martian4 holds 0/8, 127/8 and 240/4 with the limited broadcast address.
+func martian4(a uint32) bool { return a>>24 == 0 || a>>24 == 127 || a>>28 == 0xf }
+
+// check6 is check4 for IPv6 (RFC 4291, 2.4, 2.5.6).
+func (p *PortState) check6(ip wire.IPv6, sh, sl, dh, dl uint64) (v verdict, linkLocal bool) {
+	switch {
+	case dh>>56 == 0xff:
+		if p.Host {
+			return toHost, false
+		}
+		if isND(ip) {
+			return punt + verdict(PuntND), false
+		}
+		return verdict(DropMulticast), false
+	case martian6(dh, dl), martian6(sh, sl), sh>>56 == 0xff:
+		return verdict(DropMartian), false
+	case dh>>54 == 0xfe80>>6:
+		switch {
+		case p.Host:
+			return toHost, false
+		case dh != p.LinkLocal[0] || dl != p.LinkLocal[1]:
+			return verdict(DropLinkLocal), false
+		case isND(ip):
+			return punt + verdict(PuntND), false
+		}
+		return punt + verdict(PuntLocal), false
+	}
+	return 0, sh>>54 == 0xfe80>>6
+}
+
+// martian6 holds ::, ::1 and ::ffff:0:0/96.
+func martian6(hi, lo uint64) bool { return hi == 0 && (lo <= 1 || lo>>32 == 0xffff) }
+
+// isND reports whether a packet is a Neighbor Discovery message (RFC 4861, 4).
+func isND(ip wire.IPv6) bool {
+	return ip.NextHeader() == wire.ProtoICMPv6 && len(ip) > wire.IPv6Len &&
+		ip[wire.IPv6Len] >= 133 && ip[wire.IPv6Len] <= 137
+}

@@ -1,0 +1,186 @@
+package dataplane
+
+import (
+	"sync/atomic"
+)
+
+// line keeps what two threads write on different cache lines.
+type line [64]byte
+
+// A spsc is the pair of positions of a ring with one producer and one
+// consumer. Both only grow; the ring's entry is the position modulo its
+// length, a power of two.
+type spsc struct {
+	_    line
+	tail atomic.Uint32 // next to be written; stored by the producer only
+	_    line
+	head atomic.Uint32 // next to be read; stored by the consumer only
+	_    line
+}
+
+func (r *spsc) len() int { return int(r.tail.Load() - r.head.Load()) }
+
+// A handoff carries frames from the worker that received them to the worker
+// that writes the TX queue, when that is another one. It exchanges as a queue
+// does: each entry holds a buffer of the region at all times.
+type handoff struct {
+	spsc
+	region  *Region
+	entries []handoffEntry
+	to      *Worker
+	out     int // outlet of the worker to
+}
+
+type handoffEntry struct {
+	slot    Slot
+	ingress int32
+}
+
+// newHandoff returns a ring of n entries, a power of two, filled with spare
+// buffers of region r.
+func newHandoff(r *Region, n int, to *Worker, out int) (*handoff, error) {
+	bufs, err := r.Take(n)
+	if err != nil {
+		return nil, err
+	}
+	h := &handoff{region: r, entries: make([]handoffEntry, n), to: to, out: out}
+	for i := range h.entries {
+		h.entries[i].slot.Buf = bufs[i]
+	}
+	return h, nil
+}
+
+// put hands over frames of ingress queue number in and returns the number of
+// slots taken, whose Buf is a free buffer then. Only the producer calls it.
+func (h *handoff) put(s []Slot, in int) int {
+	tail := h.tail.Load()
+	n := min(len(s), len(h.entries)-int(tail-h.head.Load()))
+	for n > 0 && s[n-1].Flags&More != 0 { // never a part of a frame
+		n--
+	}
+	mask := uint32(len(h.entries) - 1)
+	for i := range s[:n] {
+		e := &h.entries[(tail+uint32(i))&mask]
+		e.slot, s[i].Buf = s[i], e.slot.Buf
+		e.ingress = int32(in)
+	}
+	h.tail.Store(tail + uint32(n))
+	return n
+}
+
+// get copies up to len(s) waiting slots and their ingress queues, without
+// taking them: frames are taken whole. Only the consumer calls it.
+func (h *handoff) get(s []Slot, in []int32) int {
+	head := h.head.Load()
+	n := min(len(s), int(h.tail.Load()-head))
+	mask := uint32(len(h.entries) - 1)
+	for i := range s[:n] {
+		e := &h.entries[(head+uint32(i))&mask]
+		s[i], in[i] = e.slot, e.ingress
+	}
+	for n > 0 && s[n-1].Flags&More != 0 {
+		n--
+	}
+	return n
+}
+
+// done takes the slots that get returned and leaves their buffers, free now,
+// in the ring.
+func (h *handoff) done(s []Slot) {
+	head := h.head.Load()
+	mask := uint32(len(h.entries) - 1)
+	for i := range s {
+		h.entries[(head+uint32(i))&mask].slot.Buf = s[i].Buf
+	}
+	h.head.Store(head + uint32(len(s)))
+}
+
+// MaxControlFrame is the longest frame that goes between workers and control,
+// in bytes.
+const MaxControlFrame = 2048
+
+// An injectRing carries frames that control made to the worker that sends
+// them. Its buffers are a region of their own, so that sending copies.
+type injectRing struct {
+	spsc
+	region *Region
+	slots  []Slot
+	out    []int32
+}
+
+func newInjectRing(n int) *injectRing {
+	r := &injectRing{region: NewRegion("control", make([]byte, n*MaxControlFrame), MaxControlFrame, nil), slots: make([]Slot, n), out: make([]int32, n)}
+	for i := range r.slots {
+		r.slots[i].Buf = uint32(i)
+	}
+	return r
+}
+
+// put copies a frame for outlet out into the ring and reports whether there
+// was room.
+func (r *injectRing) put(out int, frame []byte) bool {
+	tail := r.tail.Load()
+	if int(tail-r.head.Load()) == len(r.slots) || len(frame) > MaxControlFrame {
+		return false
+	}
+	i := tail & uint32(len(r.slots)-1)
+	r.slots[i].Len = uint16(copy(r.region.Buffer(i), frame))
+	r.out[i] = int32(out)
+	r.tail.Store(tail + 1)
+	return true
+}
+
+// A Punt is a frame that a worker gave to control.
+type Punt struct {
+	Kind  Kind
+	Port  int
+	Frame []byte // valid until the callback that got it returns
+}
+
+// The two punt rings of a worker. They are separate so that a flood of packets
+// that deserve an error cannot keep ARP and Neighbor Discovery from control.
+const (
+	protocols = iota
+	faulty
+)
+
+// A puntRing carries copies of frames from one worker to control.
+type puntRing struct {
+	spsc
+	entries []puntEntry
+}
+
+type puntEntry struct {
+	kind Kind
+	port uint16
+	len  uint16
+	data [MaxControlFrame]byte
+}
+
+func newPuntRing(n int) *puntRing { return &puntRing{entries: make([]puntEntry, n)} }
+
+// put copies a frame into the ring and reports whether there was room. What is
+// longer than an entry is cut: no protocol that control speaks needs more.
+func (r *puntRing) put(k Kind, port uint16, frame []byte) bool {
+	tail := r.tail.Load()
+	if int(tail-r.head.Load()) == len(r.entries) {
+		return false
+	}
+	e := &r.entries[tail&uint32(len(r.entries)-1)]
+	e.kind, e.port = k, port
+	e.len = uint16(copy(e.data[:], frame))
+	r.tail.Store(tail + 1)
+	return true
+}
+
+// drain calls f for each waiting frame and returns their number.
+func (r *puntRing) drain(f func(Punt)) int {
+	head := r.head.Load()
+	n := int(r.tail.Load() - head)
+	for i := range uint32(n) {
+		e := &r.entries[(head+i)&uint32(len(r.entries)-1)]
+		f(Punt{Kind: e.kind, Port: int(e.port), Frame: e.data[:e.len]})
+		r.head.Store(head + i + 1)
+	}
+	return n
+}

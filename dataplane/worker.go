@@ -1,0 +1,545 @@
+package dataplane
+
+import (
+	"math"
+	"runtime"
+	"sync/atomic"
+	"time"
+
+	"nmfwd/dataplane/wire"
+	"nmfwd/fib"
+)
+
+// A Worker moves packets. It is plain single-threaded code over memory that it
+// owns: its queues, its buffers, its counters. Everything else that it touches
+// is immutable (State) or a ring of which it is one of two ends. Step must be
+// called by one goroutine at a time.
+type Worker struct {
+	id    int
+	cpu   int // -1: not pinned
+	burst int
+	idle  IdleMode
+
+	state *atomic.Pointer[State] // written by control
+	gen   uint64                 // of the tables that seen tells
+	seen  atomic.Uint64          // generation in use; readers of older tables are gone. Written by the worker
+
+	rx      []rxQueue
+	out     []outlet   // by port number, then by port number for the ports' hosts
+	in      []*tally   // by ingress number, also for what others hand over
+	handed  []*handoff // from other workers
+	inject  *injectRing
+	punts   [2]*puntRing // by protocols, faulty
+	control *waker       // of the reader of punts
+
+	slots   []Slot   // a burst
+	ingress []int32  // of a burst taken from a handoff
+	free    []uint32 // buffers that repay the burst
+	touched []int    // outlets with frames in the burst
+
+	now    int64 // of this Step
+	stats  workerTally
+	poller *poller
+	stop   atomic.Bool // written by the router
+}
+
+// An rxQueue is a queue that the worker reads: of a port, or of a port's host.
+type rxQueue struct {
+	rx           RX
+	region       *Region
+	regionNumber int
+	port         int
+	ingress      int
+	tally        *tally
+	host         bool      // the frames come from the port's host
+	errors       [2]bucket // by family
+}
+
+// An outlet is where frames for a port, or for the host behind it, leave the
+// worker: by its own TX queue, or by a hand-off to the worker that has one.
+type outlet struct {
+	tx       TX
+	txTally  *txTally
+	handoffs []*handoff // by region number, where tx is nil
+	port     int
+	host     bool // leads to the port's host
+	minFrame int  // frames are padded to this length
+
+	slots []Slot // collected in this burst, all of one region
+	n     int    // of slots
+	v6    int    // frames of IPv6
+	parts int    // slots that do not end a frame
+	bytes int
+}
+
+// connected reports whether anything can leave by o.
+func (o *outlet) connected() bool { return o.tx != nil || o.handoffs != nil }
+
+// Step takes a burst from each queue, runs each packet to completion, sends
+// what is to be sent and repays the queues. Now is the time in nanoseconds on
+// any clock that only grows. It returns the number of packets handled: 0 means
+// that there was nothing to do. It never blocks and allocates nothing.
+func (w *Worker) Step(now int64) int {
+	w.now = now
+	st := w.state.Load()
+	if st.FIB.Gen != w.gen {
+		w.gen = st.FIB.Gen
+		w.seen.Store(w.gen)
+	}
+	n := 0
+	for i := range w.rx {
+		n += w.receive(st, &w.rx[i])
+	}
+	for _, h := range w.handed {
+		n += w.takeHanded(st, h)
+	}
+	n += w.takeInjected()
+	if n > 0 {
+		for _, t := range w.in {
+			t.publish()
+		}
+	}
+	return n
+}
+
+// receive forwards one burst of a queue.
+func (w *Worker) receive(st *State, q *rxQueue) int {
+	n := q.rx.Recv(w.slots[:w.burst])
+	if n == 0 {
+		return 0
+	}
+	s := w.slots[:n]
+	if q.host {
+		w.fromHost(q, s)
+	} else {
+		w.forward(st, q, s)
+	}
+	for _, o := range w.touched {
+		w.flush(st, q, &w.out[o])
+	}
+	w.touched = w.touched[:0]
+	q.rx.Release(w.free)
+	w.free = w.free[:0]
+	w.stats.batchOf(n)
+	return n
+}
+
+// forward decides about each frame of a burst and collects it in an outlet, or
+// its buffer in w.free.
+func (w *Worker) forward(st *State, q *rxQueue, s []Slot) {
+	port := &st.Ports[q.port]
+	frames, bytes := uint64(0), uint64(0)
+	for i := 0; i < len(s); i++ {
+		frames++
+		if s[i].Flags&More != 0 {
+			n := chainLen(s[i:])
+			bytes += uint64(w.forwardChain(st, q, port, s[i:i+n]))
+			i += n - 1
+			continue
+		}
+		p := q.region.Bytes(&s[i])
+		bytes += uint64(len(p))
+		a, v := st.decide(port, p, len(p))
+		if v < forward4 || v > forward6 {
+			w.divert(st, q, v, p, s[i:i+1])
+			continue
+		}
+		o := &w.out[a.Port]
+		n := rewrite(a, v, p)
+		if n < o.minFrame {
+			n = pad(q.region, &s[i], n, o.minFrame)
+		}
+		s[i].Len = uint16(n)
+		s[i].Flags = SlotFlags(v&1) * flagIPv6
+		if o.n == 0 {
+			w.touched = append(w.touched, int(a.Port))
+		}
+		o.slots[o.n] = s[i]
+		o.n++
+		o.v6 += int(v & 1)
+		o.bytes += n
+	}
+	q.tally.add(cPackets, frames)
+	q.tally.add(cBytes, bytes)
+}
+
+// rewrite makes the frame that starts in p the one to be sent, and returns the
+// length that it has to be cut to.
+func rewrite(a *fib.Adjacency, v verdict, p []byte) int {
+	*(*[wire.EthernetLen]byte)(p) = [wire.EthernetLen]byte(a.Head[:])
+	if p = p[wire.EthernetLen:]; v == forward4 {
+		ip := wire.IPv4(p)
+		ip.DecrementTTL()
+		return wire.EthernetLen + ip.TotalLen()
+	}
+	ip := wire.IPv6(p)
+	ip.DecrementHopLimit()
+	return wire.EthernetLen + ip.TotalLen()
+}
+
+// pad extends a frame of n bytes in one slot with zeros to length least, as
+// far as its buffer reaches, and returns the new length.
+func pad(r *Region, s *Slot, n, least int) int {
+	b := r.Buffer(s.Buf)[s.Off:]
+	least = min(least, len(b))
+	clear(b[n:least])
+	return least
+}
+
+// chainLen returns the number of slots of the frame that starts s.
+func chainLen(s []Slot) int {
+	for i := range s {
+		if s[i].Flags&More == 0 {
+			return i + 1
+		}
+	}
+	return len(s)
+}
+
+// forwardChain is forward for a frame of several slots, of which the first one
+// has to hold the headers. It returns the length of the frame as received.
+func (w *Worker) forwardChain(st *State, q *rxQueue, port *PortState, s []Slot) int {
+	total := 0
+	for i := range s {
+		total += int(s[i].Len)
+	}
+	p := q.region.Bytes(&s[0])
+	if s[len(s)-1].Flags&More != 0 {
+		w.divert(st, q, verdict(DropInternal), p, s) // the queue cut a frame
+		return total
+	}
+	a, v := st.decide(port, p, total)
+	if v < forward4 || v > forward6 {
+		w.divert(st, q, v, p, s)
+		return total
+	}
+	// What lies behind the packet is cut: slots that hold nothing else go free.
+	left := rewrite(a, v, p)
+	keep := 0
+	for left > 0 {
+		s[keep].Len = uint16(min(left, int(s[keep].Len)))
+		left -= int(s[keep].Len)
+		keep++
+	}
+	s[keep-1].Flags &^= More
+	for _, t := range s[keep:] {
+		w.free = append(w.free, t.Buf)
+	}
+	w.collect(int(a.Port), s[:keep], SlotFlags(v&1)*flagIPv6)
+	return total
+}
+
+// collect adds the slots of one frame to an outlet's burst.
+func (w *Worker) collect(out int, s []Slot, flags SlotFlags) {
+	o := &w.out[out]
+	if o.n == 0 {
+		w.touched = append(w.touched, out)
+	}
+	for i := range s {
+		s[i].Flags = s[i].Flags&More | flags
+		o.slots[o.n] = s[i]
+		o.n++
+		o.bytes += int(s[i].Len)
+	}
+	o.parts += len(s) - 1
+	if flags&flagIPv6 != 0 {
+		o.v6++
+	}
+}
+
+// divert ends a frame that is not forwarded: p is its first slot, s all.
+func (w *Worker) divert(st *State, q *rxQueue, v verdict, p []byte, s []Slot) {
+	switch {
+	case v == toHost:
+		h := len(w.out)/2 + q.port
+		if w.out[h].connected() {
+			w.collect(h, s, 0)
+			return
+		}
+		q.tally.add(cDropped+int(DropHostFull), 1)
+	case v&punt != 0:
+		if w.puntTo(protocols, Kind(v&^punt), q, p) {
+			break
+		}
+		q.tally.add(cDropped+int(DropPuntFull), 1)
+	default:
+		if k, ok := errorKind(Reason(v)); ok && q.errorDue(st.ErrorRate, w.now, p) && w.puntTo(faulty, k, q, p) {
+			break
+		}
+		q.tally.add(cDropped+int(v), 1)
+	}
+	for i := range s {
+		w.free = append(w.free, s[i].Buf)
+	}
+}
+
+// puntTo gives control a copy of a frame and reports whether there was room.
+func (w *Worker) puntTo(ring int, k Kind, q *rxQueue, p []byte) bool {
+	if !w.punts[ring].put(k, uint16(q.port), p) {
+		return false
+	}
+	q.tally.add(cPunted+int(k), 1)
+	w.control.wake()
+	return true
+}
+
+// errorKind says as what a packet dropped for r is punted when its sender is
+// due an ICMP error.
+func errorKind(r Reason) (Kind, bool) {
+	switch r {
+	case DropTTL:
+		return PuntTTL, true
+	case DropTooBig:
+		return PuntTooBig, true
+	case DropNoRoute, DropReject, DropNoNeighbor:
+		return PuntUnreachable, true
+	}
+	return 0, false
+}
+
+// errorDue takes a token for an error about the frame that starts in p, of a
+// bucket per family that fills at rate tokens per second.
+func (q *rxQueue) errorDue(rate int, now int64, p []byte) bool {
+	if rate == 0 {
+		return false
+	}
+	b := &q.errors[p[wire.EthernetLen]>>5&1] // version 4 or 6
+	cost := int64(time.Second) / int64(rate)
+	b.credit = min(b.credit+now-b.last, 10*cost)
+	b.last = now
+	if b.credit < cost {
+		return false
+	}
+	b.credit -= cost
+	return true
+}
+
+// A bucket holds credit in nanoseconds of waiting.
+type bucket struct{ credit, last int64 }
+
+// fromHost collects a burst that the host gave to a port, unchanged.
+func (w *Worker) fromHost(q *rxQueue, s []Slot) {
+	for len(s) > 0 {
+		n := chainLen(s)
+		w.collect(q.port, s[:n], flagFromHost)
+		s = s[n:]
+	}
+}
+
+// flush sends what an outlet collected from queue q, and collects the free
+// buffers that came back.
+func (w *Worker) flush(st *State, q *rxQueue, o *outlet) {
+	s := o.slots[:o.n]
+	burst := batch{frames: o.n - o.parts, v6: o.v6, bytes: o.bytes}
+	o.n, o.v6, o.parts, o.bytes = 0, 0, 0, 0
+	sent, reason := 0, DropTXFull
+	if o.host {
+		reason = DropHostFull
+	}
+	switch {
+	case !o.host && !st.Ports[o.port].Up:
+		reason = DropLinkDown
+	case o.tx != nil:
+		sent = o.tx.Send(q.region, s)
+		lost := batchOf(s[sent:])
+		burst.frames -= lost.frames
+		burst.v6 -= lost.v6
+		burst.bytes -= lost.bytes
+		w.sent(q.tally, o, burst, q.host)
+	default:
+		if h := o.handoffs[q.regionNumber]; h != nil {
+			if sent = h.put(s, q.ingress); sent > 0 {
+				w.stats.handoff.Add(uint64(batchOf(s[:sent]).frames))
+				h.to.poller.wake.wake()
+			}
+		}
+	}
+	if sent < len(s) && !q.host {
+		q.tally.add(cDropped+int(reason), uint64(batchOf(s[sent:]).frames))
+	}
+	for i := range s {
+		w.free = append(w.free, s[i].Buf)
+	}
+}
+
+// A batch is what some slots sum up to.
+type batch struct{ frames, v6, bytes int }
+
+func batchOf(s []Slot) (b batch) {
+	for i := range s {
+		b.bytes += int(s[i].Len)
+		if s[i].Flags&More == 0 {
+			b.frames++
+			b.v6 += int(s[i].Flags / flagIPv6 & 1)
+		}
+	}
+	return b
+}
+
+// sent counts what an outlet's TX queue took.
+func (w *Worker) sent(t *tally, o *outlet, b batch, fromHost bool) {
+	switch {
+	case o.host:
+		t.add(cToHost, uint64(b.frames))
+		return
+	case fromHost:
+		t.add(cFromHost, uint64(b.frames))
+	default:
+		if n := b.frames - b.v6; n > 0 {
+			t.add(cForwarded, uint64(n))
+		}
+		if b.v6 > 0 {
+			t.add(cForwarded+1, uint64(b.v6))
+		}
+	}
+	o.txTally.packets.Store(o.txTally.packets.Load() + uint64(b.frames))
+	o.txTally.bytes.Store(o.txTally.bytes.Load() + uint64(b.bytes))
+}
+
+// takeHanded sends what another worker handed over. The end of these packets
+// is counted here, by the ingress queue that they came in by.
+func (w *Worker) takeHanded(st *State, h *handoff) int {
+	s := w.slots[:w.burst]
+	s = s[:h.get(s, w.ingress)]
+	if len(s) == 0 {
+		return 0
+	}
+	o := &w.out[h.out]
+	sent, reason := 0, DropTXFull
+	switch {
+	case o.host:
+		reason = DropHostFull
+		sent = o.tx.Send(h.region, s)
+	case !st.Ports[o.port].Up:
+		reason = DropLinkDown
+	default:
+		sent = o.tx.Send(h.region, s)
+	}
+	for i := 0; i < len(s); {
+		n := chainLen(s[i:])
+		t, host := w.in[w.ingress[i]], s[i].Flags&flagFromHost != 0
+		if i < sent {
+			w.sent(t, o, batchOf(s[i:i+n]), host)
+		} else if !host {
+			t.add(cDropped+int(reason), 1)
+		}
+		i += n
+	}
+	h.done(s)
+	return len(s)
+}
+
+// takeInjected sends what control made.
+func (w *Worker) takeInjected() int {
+	r := w.inject
+	head := r.head.Load()
+	n := int(r.tail.Load() - head)
+	for i := range uint32(n) {
+		k := (head + i) & uint32(len(r.slots)-1)
+		if o := &w.out[r.out[k]]; o.tx.Send(r.region, r.slots[k:k+1]) == 1 && !o.host {
+			o.txTally.packets.Add(1)
+			o.txTally.bytes.Add(uint64(r.slots[k].Len))
+		}
+	}
+	r.head.Store(head + uint32(n))
+	return n
+}
+
+// An IdleMode says what a worker does when there is nothing to do.
+type IdleMode uint8
+
+// The idle modes.
+const (
+	Adaptive IdleMode = iota // look again for a while, then sleep
+	Sleep                    // sleep at once
+	Busy                     // never sleep
+)
+
+const (
+	spinFor  = 50 * time.Microsecond  // how long Adaptive looks again
+	sleepFor = 100 * time.Millisecond // longest sleep
+	drainFor = 200 * time.Millisecond // longest wait for sent frames at the end
+)
+
+// run is the life of a worker's thread.
+func (w *Worker) run(ready chan<- error) {
+	runtime.LockOSThread() // never unlocked: the thread ends with the worker
+	err := pinThread(w.cpu)
+	ready <- err
+	if err != nil {
+		return
+	}
+	start := time.Now()
+	last := start
+	idleSince := last
+	for !w.stop.Load() {
+		n := w.Step(int64(last.Sub(start)))
+		now := time.Now()
+		d := int64(now.Sub(last))
+		last = now
+		if n > 0 {
+			w.stats.busy.Store(w.stats.busy.Load() + d)
+			idleSince = now
+		} else {
+			w.stats.idle.Store(w.stats.idle.Load() + d)
+		}
+		var wait time.Duration
+		if n == 0 && (w.idle == Sleep || w.idle == Adaptive && now.Sub(idleSince) >= spinFor) {
+			wait = sleepFor
+		}
+		w.poll(wait)
+	}
+	w.drain()
+}
+
+// poll runs the poller. Before the worker sleeps it says so, and looks once
+// more: who puts something into a ring of its looks for that word after.
+func (w *Worker) poll(wait time.Duration) {
+	if wait == 0 {
+		w.poller.poll(0)
+		return
+	}
+	w.seen.Store(math.MaxUint64) // reads no table while asleep
+	w.poller.wake.sleeping(true)
+	if w.pending() {
+		wait = 0
+	}
+	w.poller.poll(wait)
+	w.poller.wake.sleeping(false)
+	w.gen = 0
+	w.seen.Store(0)
+}
+
+// pending reports whether another thread left something to do.
+func (w *Worker) pending() bool {
+	if w.stop.Load() || w.inject.len() > 0 {
+		return true
+	}
+	for _, h := range w.handed {
+		if h.len() > 0 {
+			return true
+		}
+	}
+	return false
+}
+
+// drain sends what other workers and control still left, and gives the device
+// time to take what was sent.
+func (w *Worker) drain() {
+	end := time.Now().Add(drainFor)
+	for quiet := 0; quiet < 10 && time.Now().Before(end); quiet++ {
+		st := w.state.Load()
+		n := w.takeInjected()
+		for _, h := range w.handed {
+			n += w.takeHanded(st, h)
+		}
+		if n > 0 {
+			quiet = 0
+		}
+		w.poller.poll(time.Millisecond)
+	}
+	for _, t := range w.in {
+		t.publish()
+	}
+	w.seen.Store(math.MaxUint64)
+}
