@@ -1,6 +1,23 @@
+// Package fib holds the routes of both families and the tables that packets
+// are looked up in.
+//
+// The RIB has every route, in patricia trees with a sorted index beside them,
+// and the neighbors and ports that adjacencies are made of. One goroutine owns
+// it. Commit compiles what changed into a FIB, which is immutable: any number
+// of goroutines may read it without locks, and older ones stay valid until
+// Reclaim says that nobody reads them any more.
+//
+// A lookup is the longest match (RFC 1812, 5.2.4.3) over all routes and all
+// neighbors on connected networks at once, and its result is an index of an
+// Adjacency: one cache line with all that forwarding needs.
 package fib
 
-import "net/netip"
+import (
+	"encoding/binary"
+	"fmt"
+	"io"
+	"net/netip"
+)
 
 // An Action says what happens to a packet that matched an adjacency.
 type Action uint8
@@ -17,16 +34,26 @@ const (
 	Reject                  // discard with an ICMP error
 )
 
+var actionNames = [...]string{"no route", "forward", "local", "broadcast", "glean", "resolve", "blackhole", "reject"}
+
+// String returns the action's name.
+func (a Action) String() string {
+	if int(a) < len(actionNames) {
+		return actionNames[a]
+	}
+	return fmt.Sprintf("action %d", uint8(a))
+}
+
 // An Adjacency is the result of a lookup: all that a worker needs to send a
 // packet on, in one cache line.
 type Adjacency struct {
 	Action   Action   // what to do
 	Family   uint8    // 4 or 6
-	HeadLen  uint8    // bytes of Head in use: 14, or 18 with a VLAN tag
+	HeadLen  uint8    // bytes of Head in use: 14, or 18 with a VLAN tag; 0 unless Action is Forward
 	_        uint8    //
 	Port     uint16   // egress port number; for Local and Broadcast the port that owns the address
-	MTU      uint16   // largest IP packet in bytes: of the route, or else of the port
-	Head     [18]byte // Ethernet header as sent: destination, source, EtherType
+	MTU      uint16   // largest IP packet in bytes: the smaller of the route's and the port's
+	Head     [18]byte // Ethernet header as sent: destination, source, tag if any, EtherType
 	_        [6]byte  //
 	Neighbor [16]byte // the neighbor's address: an IPv4 address in the first 4 bytes. Zero for Glean: the packet's destination
 	_        [16]byte // keeps the size of a cache line
@@ -42,4 +69,68 @@ func (a *Adjacency) NeighborAddr() netip.Addr {
 		return netip.AddrFrom4([4]byte(a.Neighbor[:4]))
 	}
 	return netip.AddrFrom16(a.Neighbor)
+}
+
+// String returns what a does on one line.
+func (a *Adjacency) String() string {
+	switch a.Action {
+	case Forward:
+		return fmt.Sprintf("forward port %d mtu %d neighbor %v head %x", a.Port, a.MTU, a.NeighborAddr(), a.Head[:a.HeadLen])
+	case Resolve:
+		return fmt.Sprintf("resolve port %d mtu %d neighbor %v", a.Port, a.MTU, a.NeighborAddr())
+	case Glean:
+		return fmt.Sprintf("glean port %d mtu %d", a.Port, a.MTU)
+	case Local, Broadcast:
+		return fmt.Sprintf("%v port %d", a.Action, a.Port)
+	}
+	return a.Action.String()
+}
+
+// A FIB is one published state of the forwarding tables. It never changes.
+type FIB struct {
+	Gen uint64 // 1 for the first one that a RIB published, then counting
+	V4  Table4
+	V6  Table6
+	Adj []Adjacency // what lookups index
+}
+
+// Lookup returns the adjacency for dst. Workers call Lookup of V4 and V6
+// themselves.
+func (f *FIB) Lookup(dst netip.Addr) *Adjacency {
+	if dst.Is4() {
+		b := dst.As4()
+		return &f.Adj[f.V4.Lookup(binary.BigEndian.Uint32(b[:]))]
+	}
+	b := dst.As16()
+	return &f.Adj[f.V6.Lookup(binary.BigEndian.Uint64(b[:8]), binary.BigEndian.Uint64(b[8:]))]
+}
+
+// Dump writes both tables as sorted lists of address ranges that share an
+// adjacency, one a line: the first address and the adjacency. Equal dumps mean
+// that the tables forward every packet alike, whatever they look like inside.
+func (f *FIB) Dump(w io.Writer) error {
+	var err error
+	line := func() func(netip.Addr, uint32) bool {
+		var last *Adjacency
+		return func(first netip.Addr, adj uint32) bool {
+			a := &f.Adj[adj]
+			if last == nil || *last != *a {
+				_, err = fmt.Fprintf(w, "%v %v\n", first, a)
+			}
+			last = a
+			return err == nil
+		}
+	}
+	v4 := line()
+	f.V4.each(func(first, adj uint32) bool {
+		return v4(addrOf(4, uint64(first)<<32, 0), adj)
+	})
+	if err != nil {
+		return err
+	}
+	v6 := line()
+	f.V6.each(func(hi, lo uint64, adj uint32) bool {
+		return v6(addrOf(6, hi, lo), adj)
+	})
+	return err
 }

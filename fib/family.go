@@ -1,0 +1,166 @@
+package fib
+
+// An entry is a route of the RIB in a compact form, named by its number.
+type entry struct {
+	key
+	origin Origin
+	adj    uint32
+	next   uint32 // the less preferred route of the same prefix, 0 for none
+}
+
+// A family holds the routes of one address family. Entry 0 is not used.
+type family struct {
+	family  uint8 // 4 or 6
+	alias   uint32
+	entries []entry
+	free    []uint32
+	index   sorted
+	tree    tree
+	filling chan struct{} // closed when the tree has all routes that Load added
+	count   [origins]int
+	max     int
+	dirty   []key // prefixes whose adjacency changed since the last commit
+	all     bool  // dirty stands for all prefixes
+}
+
+// ready reports whether the tree has all routes.
+func (f *family) ready() bool {
+	if f.filling == nil {
+		return true
+	}
+	select {
+	case <-f.filling:
+		f.filling = nil
+		return true
+	default:
+		return false
+	}
+}
+
+// wait returns the tree when it has all routes.
+func (f *family) wait() tree {
+	if f.filling != nil {
+		<-f.filling
+		f.filling = nil
+	}
+	return f.tree
+}
+
+// len returns the number of routes.
+func (f *family) len() int { return len(f.entries) - 1 - len(f.free) }
+
+// deepest returns the number of the longest prefix that covers k, or 0.
+func (f *family) deepest(k key) uint32 {
+	if !f.ready() {
+		return f.index.deepest(f.entries, k)
+	}
+	n, _ := f.tree.deepest(k)
+	return n
+}
+
+// inherited returns the adjacency that holds in region where no longer route
+// does.
+func (f *family) inherited(region key) uint32 {
+	if n := f.deepest(region); n != 0 && f.entries[n].len > aliasBits {
+		return f.entries[n].adj
+	}
+	return f.alias + uint32(region.hi>>(64-aliasBits))
+}
+
+// aliased fills in which adjacency each alias copies.
+func (f *family) aliased(to []uint32) {
+	for i := range to {
+		k := key{uint64(i) << (64 - aliasBits), 0, aliasBits}
+		to[i] = 0
+		if n := f.index.deepest(f.entries, k); n != 0 {
+			to[i] = f.entries[n].adj
+		}
+	}
+}
+
+// alloc returns the number of a new entry.
+func (f *family) alloc(e entry) uint32 {
+	if l := len(f.free); l > 0 {
+		n := f.free[l-1]
+		f.free = f.free[:l-1]
+		f.entries[n] = e
+		return n
+	}
+	f.entries = append(f.entries, e)
+	return uint32(len(f.entries) - 1)
+}
+
+// route returns the number of the route with prefix k and origin o, or 0.
+func (f *family) route(k key, o Origin) uint32 {
+	n := f.index.find(f.entries, k)
+	for n != 0 && f.entries[n].origin != o {
+		n = f.entries[n].next
+	}
+	return n
+}
+
+// link adds entry n to the routes of its prefix, none of which has its origin.
+func (f *family) link(n uint32) {
+	e := &f.entries[n]
+	f.count[e.origin]++
+	head := f.index.find(f.entries, e.key)
+	if head == 0 || e.origin < f.entries[head].origin {
+		e.next = head
+		f.index.set(f.entries, n)
+		f.wait().set(e.key, n)
+		if head == 0 || f.entries[head].adj != e.adj {
+			f.touch(e.key)
+		}
+		return
+	}
+	p := &f.entries[head]
+	for p.next != 0 && f.entries[p.next].origin < e.origin {
+		p = &f.entries[p.next]
+	}
+	e.next, p.next = p.next, n
+}
+
+// unlink removes entry n from the routes of its prefix and frees it.
+func (f *family) unlink(n uint32) {
+	e := f.entries[n]
+	f.count[e.origin]--
+	head := f.index.find(f.entries, e.key)
+	switch {
+	case head != n:
+		p := &f.entries[head]
+		for p.next != n {
+			p = &f.entries[p.next]
+		}
+		p.next = e.next
+	case e.next != 0:
+		f.index.set(f.entries, e.next)
+		f.wait().set(e.key, e.next)
+		if f.entries[e.next].adj != e.adj {
+			f.touch(e.key)
+		}
+	default:
+		f.index.remove(f.entries, e.key)
+		f.wait().remove(e.key)
+		f.touch(e.key)
+	}
+	f.free = append(f.free, n)
+}
+
+// readj gives entry n another adjacency.
+func (f *family) readj(n, adj uint32) {
+	e := &f.entries[n]
+	if e.adj == adj {
+		return
+	}
+	e.adj = adj
+	if f.index.find(f.entries, e.key) == n {
+		f.touch(e.key)
+	}
+}
+
+// touch notes that the adjacency of prefix k changed.
+func (f *family) touch(k key) {
+	if k.len > aliasBits && !f.all {
+		f.dirty = append(f.dirty, k)
+	}
+}

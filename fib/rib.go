@@ -1,0 +1,376 @@
+package fib
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"iter"
+	"net/netip"
+	"slices"
+
+	"github.com/kentik/patricia/uint32_tree"
+)
+
+// The most routes of each family, with the host routes of neighbors: so many
+// fit into the tables whatever they are.
+const (
+	MaxRoutes4 = 1 << 22
+	MaxRoutes6 = 1 << 21
+)
+
+// Errors that callers tell apart.
+var (
+	ErrNoRoute    = errors.New("no such route")
+	ErrNoNeighbor = errors.New("no such neighbor")
+	ErrFull       = errors.New("table full")
+)
+
+// A RIB holds the routes of both families, the neighbors, and what is needed of
+// the ports, and compiles FIBs from them. It belongs to one goroutine.
+type RIB struct {
+	v4, v6    family
+	adj       adjacencies
+	neighbors [2]neighbors // of IPv4 and IPv6
+	b4        builder4
+	b6        builder6
+	sweep     sweep
+	gen       uint64
+	reclaimed uint64
+}
+
+// New returns an empty RIB for ports, which are numbered as in the slice.
+func New(ports []PortAttr) *RIB {
+	r := &RIB{
+		v4: family{family: 4, alias: aliases4, tree: tree4{uint32_tree.NewTreeV4()}, max: MaxRoutes4, all: true},
+		v6: family{family: 6, alias: aliases6, tree: tree6{uint32_tree.NewTreeV6()}, max: MaxRoutes6, all: true},
+	}
+	r.v4.entries = make([]entry, 1)
+	r.v6.entries = make([]entry, 1)
+	r.adj.init(ports)
+	return r
+}
+
+// family returns the family of a.
+func (r *RIB) family(a netip.Addr) *family {
+	if a.Is4() {
+		return &r.v4
+	}
+	return &r.v6
+}
+
+// check returns why rt cannot be in a RIB, or nil.
+func (r *RIB) check(rt *Route) error {
+	p := rt.Prefix
+	switch {
+	case !p.IsValid():
+		return errors.New("fib: invalid prefix")
+	case p.Addr().Is4In6():
+		return fmt.Errorf("fib: %v: IPv4-mapped prefix", p)
+	case p != p.Masked():
+		return fmt.Errorf("fib: %v: host bits set, %v meant?", p, p.Masked())
+	case rt.Origin == Neighbor || rt.Origin >= origins:
+		return fmt.Errorf("fib: %v: origin %v", p, rt.Origin)
+	}
+	switch rt.Kind {
+	case Blackhole, Reject:
+		return nil
+	case Via:
+		if err := checkNeighbor(rt.Gateway); err != nil {
+			return fmt.Errorf("fib: %v: gateway %v: %w", p, rt.Gateway, err)
+		}
+		if rt.Gateway.Is4() != p.Addr().Is4() {
+			return fmt.Errorf("fib: %v: gateway %v: of another family", p, rt.Gateway)
+		}
+	case OnLink, Local:
+	case Broadcast:
+		if !p.Addr().Is4() || p.Bits() != 32 {
+			return fmt.Errorf("fib: %v: broadcast: not an IPv4 address", p)
+		}
+	default:
+		return fmt.Errorf("fib: %v: kind %v", p, rt.Kind)
+	}
+	if int(rt.Port) >= len(r.adj.ports) {
+		return fmt.Errorf("fib: %v: no port %d", p, rt.Port)
+	}
+	return nil
+}
+
+// checkNeighbor returns why a cannot be a neighbor's address, or nil.
+func checkNeighbor(a netip.Addr) error {
+	switch {
+	case !a.IsValid() || a.IsUnspecified():
+		return errors.New("not an address")
+	case a.Is4In6():
+		return errors.New("IPv4-mapped")
+	case a.Zone() != "":
+		return errors.New("address with a zone")
+	case a.IsMulticast() || a == netip.AddrFrom4([4]byte{255, 255, 255, 255}):
+		return errors.New("not a unicast address")
+	}
+	return nil
+}
+
+// want returns what rt asks of an adjacency.
+func (rt *Route) want() want {
+	w := want{kind: rt.Kind, family: 6}
+	if rt.Prefix.Addr().Is4() {
+		w.family = 4
+	}
+	switch rt.Kind {
+	case Via:
+		w.setAddr(rt.Gateway)
+		w.port, w.mtu = rt.Port, rt.MTU
+	case OnLink:
+		w.port, w.mtu = rt.Port, rt.MTU
+	case Local, Broadcast:
+		w.port = rt.Port
+	}
+	return w
+}
+
+func (w *want) setAddr(a netip.Addr) {
+	if a.Is4() {
+		b := a.As4()
+		copy(w.addr[:], b[:])
+		return
+	}
+	w.addr = a.As16()
+}
+
+// Add adds a route, or replaces the one with the same prefix and origin.
+func (r *RIB) Add(rt Route) error {
+	if err := r.check(&rt); err != nil {
+		return err
+	}
+	f := r.family(rt.Prefix.Addr())
+	k := keyOf(rt.Prefix)
+	n := f.route(k, rt.Origin)
+	if n == 0 && f.len() >= f.max {
+		return fmt.Errorf("fib: %v: %w: %d routes", rt.Prefix, ErrFull, f.max)
+	}
+	before := r.onLink(f, k)
+	adj := r.adj.get(rt.want())
+	if n != 0 {
+		old := f.entries[n].adj
+		f.readj(n, adj)
+		r.adj.put(old)
+	} else {
+		f.link(f.alloc(entry{key: k, origin: rt.Origin, adj: adj}))
+	}
+	return r.review(f, k, before)
+}
+
+// Remove removes the route with the prefix and origin of rt; its other fields
+// are not looked at. The error wraps ErrNoRoute if there is none.
+func (r *RIB) Remove(rt Route) error {
+	var n uint32
+	f := r.family(rt.Prefix.Addr())
+	k := keyOf(rt.Prefix)
+	if rt.Prefix.IsValid() && rt.Prefix == rt.Prefix.Masked() && rt.Origin != Neighbor {
+		n = f.route(k, rt.Origin)
+	}
+	if n == 0 {
+		return fmt.Errorf("fib: %v: %w of origin %v", rt.Prefix, ErrNoRoute, rt.Origin)
+	}
+	before := r.onLink(f, k)
+	adj := f.entries[n].adj
+	f.unlink(n)
+	r.adj.put(adj)
+	return r.review(f, k, before)
+}
+
+// SetPort changes what adjacencies take from a port.
+func (r *RIB) SetPort(port uint16, attr PortAttr) error {
+	if int(port) >= len(r.adj.ports) {
+		return fmt.Errorf("fib: no port %d", port)
+	}
+	if r.adj.ports[port] == attr {
+		return nil
+	}
+	r.adj.ports[port] = attr
+	for n, w := range r.adj.wants {
+		if w.port == port && r.adj.refs[n] > 0 {
+			r.adj.dirty = append(r.adj.dirty, uint32(n))
+		}
+	}
+	return nil
+}
+
+// Commit publishes all changes made so far as a new FIB.
+func (r *RIB) Commit() *FIB {
+	r.gen++
+	r.commit4()
+	r.commit6()
+	var alias [aliases]uint32
+	r.v4.aliased(alias[aliases4:aliases6])
+	r.v6.aliased(alias[aliases6:])
+	f := &FIB{Gen: r.gen, Adj: r.adj.commit(r.gen, r.reclaimed, &alias)}
+	f.V4.set(r.b4.root.publish(r.gen), r.b4.pool.words)
+	f.V6.set(r.b6.root.publish(r.gen), r.b6.pool.words)
+	return f
+}
+
+// Reclaim says that no reader uses a FIB older than generation gen any more:
+// memory that only these use may be used again. Without it memory grows with
+// each change.
+func (r *RIB) Reclaim(gen uint64) {
+	r.reclaimed = max(r.reclaimed, min(gen, r.gen))
+	r.b4.pool.reclaim(r.reclaimed)
+	r.b6.pool.reclaim(r.reclaimed)
+}
+
+// regions returns the parts of the table that have to be made again: disjoint,
+// in order, each of at least aliasBits bits.
+func (f *family) regions() []key {
+	if f.all {
+		f.dirty = f.dirty[:0]
+		for i := range uint64(1 << aliasBits) {
+			f.dirty = append(f.dirty, key{i << (64 - aliasBits), 0, aliasBits})
+		}
+		f.all = false
+	}
+	slices.SortFunc(f.dirty, func(a, b key) int {
+		return cmp.Or(cmp.Compare(a.hi, b.hi), cmp.Compare(a.lo, b.lo), cmp.Compare(a.len, b.len))
+	})
+	n := 0
+	for _, k := range f.dirty {
+		if n == 0 || !f.dirty[n-1].covers(k) {
+			f.dirty[n] = k
+			n++
+		}
+	}
+	return f.dirty[:n]
+}
+
+func (r *RIB) commit4() {
+	r.b4.gen = r.gen
+	r.b4.root.edit(1<<rootBits4, r.reclaimed)
+	r.slots(&r.v4, rootBits4, r.b4.slot)
+}
+
+func (r *RIB) commit6() {
+	r.b6.gen = r.gen
+	r.b6.root.edit(1<<rootBits6, r.reclaimed)
+	r.slots(&r.v6, rootBits6, r.b6.slot)
+}
+
+// slots has the slots of a root of rootBits bits made again that changes lie
+// in.
+func (r *RIB) slots(f *family, rootBits uint8, slot func(i uint32, spans []span)) {
+	done := key{len: 255}
+	for _, k := range f.regions() {
+		if k.len > rootBits {
+			k = k.cut(rootBits)
+		}
+		if k == done {
+			continue
+		}
+		done = k
+		r.sweep.start(f, k)
+		first := uint32(k.hi >> (64 - rootBits))
+		for i := range uint32(1) << (rootBits - k.len) {
+			slot(first+i, r.sweep.cell(key{uint64(first+i) << (64 - rootBits), 0, rootBits}))
+		}
+	}
+	f.dirty = f.dirty[:0]
+}
+
+// describe returns entry e as a Route.
+func (r *RIB) describe(f *family, e *entry) Route {
+	w := &r.adj.wants[e.adj]
+	rt := Route{Prefix: prefixOf(f.family, e.key), Origin: e.origin, Kind: w.kind, Port: w.port, MTU: w.mtu}
+	if w.kind == Via {
+		rt.Gateway = w.hopKey().addr
+	}
+	return rt
+}
+
+// Lookup returns the route that packets to a follow: the preferred one of the
+// longest prefix, or the host route of a neighbor.
+func (r *RIB) Lookup(a netip.Addr) (Route, bool) {
+	f := r.family(a)
+	n, ok := f.wait().deepest(keyOfAddr(a))
+	if !ok {
+		return Route{}, false
+	}
+	return r.describe(f, &f.entries[n]), true
+}
+
+// Covering yields the preferred routes of all prefixes that cover p, and p's
+// own, shortest prefix first.
+func (r *RIB) Covering(p netip.Prefix) iter.Seq[Route] {
+	return func(yield func(Route) bool) {
+		f := r.family(p.Addr())
+		for _, n := range f.wait().covering(nil, keyOf(p.Masked())) {
+			if !yield(r.describe(f, &f.entries[n])) {
+				return
+			}
+		}
+	}
+}
+
+// Exact yields the routes of prefix p itself, the preferred one first.
+func (r *RIB) Exact(p netip.Prefix) iter.Seq[Route] {
+	return func(yield func(Route) bool) {
+		f := r.family(p.Addr())
+		for n := f.index.find(f.entries, keyOf(p)); n != 0; n = f.entries[n].next {
+			if !yield(r.describe(f, &f.entries[n])) {
+				return
+			}
+		}
+	}
+}
+
+// Covered yields all routes of the prefixes within p, and p's own, in the order
+// of All.
+func (r *RIB) Covered(p netip.Prefix) iter.Seq[Route] {
+	return func(yield func(Route) bool) {
+		f := r.family(p.Addr())
+		k := keyOf(p.Masked())
+		for at := f.index.seek(f.entries, k); ; at = f.index.next(at) {
+			n := f.index.at(at)
+			if n == 0 || !k.covers(f.entries[n].key) {
+				return
+			}
+			for ; n != 0; n = f.entries[n].next {
+				if !yield(r.describe(f, &f.entries[n])) {
+					return
+				}
+			}
+		}
+	}
+}
+
+// All yields all routes: IPv4 first, by address, shorter prefixes before those
+// they cover, the preferred route of a prefix first.
+func (r *RIB) All() iter.Seq[Route] {
+	return func(yield func(Route) bool) {
+		for _, p := range []string{"0.0.0.0/0", "::/0"} {
+			for rt := range r.Covered(netip.MustParsePrefix(p)) {
+				if !yield(rt) {
+					return
+				}
+			}
+		}
+	}
+}
+
+// Len returns the number of routes of a family, 4 or 6, and an origin.
+func (r *RIB) Len(family int, o Origin) int {
+	if o >= origins {
+		return 0
+	}
+	if family == 4 {
+		return r.v4.count[o]
+	}
+	return r.v6.count[o]
+}
+
+// Bytes returns the size of the compiled tables of a family, 4 or 6, with all
+// versions that are kept. Adjacencies are not counted.
+func (r *RIB) Bytes(family int) int {
+	if family == 4 {
+		return r.b4.size()
+	}
+	return r.b6.size()
+}
