@@ -19,6 +19,10 @@ func (p *Port) Census(visit func(buf uint32, place string)) {
 			q.census(q.head.Load(), fmt.Sprintf("port %s, TX ring %d", p.Name, i), visit)
 		}
 	}
+	if p.hostRX != nil {
+		p.hostRX.census(p.hostRX.cur, fmt.Sprintf("port %s, ring from the host", p.Name), visit)
+		p.hostTX.census(p.hostTX.head.Load(), fmt.Sprintf("port %s, ring to the host", p.Name), visit)
+	}
 }
 
 // census visits the slots from at, where the full ones start.

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"net"
 	"slices"
+	"sync"
 	"sync/atomic"
 
 	"nmfwd/dataplane"
@@ -36,12 +37,14 @@ type Config struct {
 	BufSize  int              // longest frame of one slot, by default all that a buffer holds
 	MTU      int              // largest IP packet in bytes, 1500
 	MinFrame int              // short frames are padded to this length, 0 for none
-	Host     bool             // a host stack takes what ToHost says
+	Host     bool             // a host stack takes what is not for forwarding
 	Owners   dataplane.Owners // by default worker 0 has all rings
 
-	// ToHost says whether the host stack keeps a received frame, as an XDP
-	// program does. Such frames are counted and can be had from Port.ToHost.
-	ToHost func(frame []byte) bool
+	// Keeps says whether the host stack keeps a received frame before a worker
+	// sees it, as an XDP program does; the device counts such frames. Without
+	// it a port with a host has a pair of host queues, as netmap has: the worker
+	// sends what is for the host there. Either way Port.ToHost has the frames.
+	Keeps func(frame []byte) bool
 
 	// OnDeliver is called after frames were put into an RX ring, by the
 	// goroutine that did, to wake the worker that may sleep.
@@ -56,14 +59,16 @@ type Port struct {
 	rx     []*rx
 	tx     []*tx
 	far    []farEnd // of each RX ring
+	hostRX *rx      // from the host, nil without host queues
+	hostTX *tx      // to the host
 	down   atomic.Bool
+
+	mu   sync.Mutex
+	kept [][]byte // frames that the host kept
 }
 
 // A farEnd is the producer's side of an RX ring.
-type farEnd struct {
-	hostPackets, hostBytes atomic.Uint64
-	host                   [][]byte // frames left to the host stack
-}
+type farEnd struct{ hostPackets, hostBytes atomic.Uint64 }
 
 // complete sets the defaults and checks what was given.
 func (cfg *Config) complete(region *dataplane.Region) error {
@@ -114,19 +119,27 @@ func New(region *dataplane.Region, cfg Config) (*Port, error) {
 		taken = append(taken, bufs...)
 		return r, nil
 	}
-	for range cfg.RX {
+	newRX := func() (*rx, error) {
 		r, err := take(cfg.RXSlots)
+		return &rx{ring: r, region: region}, err
+	}
+	newTX := func(minFrame int) (*tx, error) {
+		r, err := take(cfg.TXSlots)
+		return &tx{ring: r, region: region, minFrame: uint16(minFrame)}, err
+	}
+	for range cfg.RX {
+		q, err := newRX()
 		if err != nil {
 			return nil, err
 		}
-		p.rx = append(p.rx, &rx{ring: r, region: region})
+		p.rx = append(p.rx, q)
 	}
 	for range cfg.TX {
-		r, err := take(cfg.TXSlots)
+		q, err := newTX(cfg.MinFrame)
 		if err != nil {
 			return nil, err
 		}
-		p.tx = append(p.tx, &tx{ring: r, region: region, minFrame: uint16(cfg.MinFrame)})
+		p.tx = append(p.tx, q)
 	}
 	p.Port = dataplane.Port{Info: info(cfg), Device: device{p}}
 	for i := range max(cfg.RX, cfg.TX) {
@@ -141,6 +154,17 @@ func New(region *dataplane.Region, cfg Config) (*Port, error) {
 			t, tw = p.tx[i], cfg.Owners.TX[i]
 		}
 		p.Queues = append(p.Queues, queues(i, rw, tw, r, t, d)...)
+	}
+	if cfg.Host && cfg.Keeps == nil {
+		var err error
+		if p.hostRX, err = newRX(); err != nil {
+			return nil, err
+		}
+		if p.hostTX, err = newTX(0); err != nil {
+			return nil, err
+		}
+		w := max(0, slices.Max(cfg.Owners.RX))
+		p.Host = queues(0, w, w, p.hostRX, p.hostTX, descriptor{p.hostRX})
 	}
 	return p, nil
 }
@@ -215,72 +239,70 @@ func (p *Port) deliver(queue int, frames [][]byte, size int) int {
 		return 0
 	}
 	q, far := p.rx[queue], &p.far[queue]
-	at, free := q.tail.Load(), q.free()
+	at, free, taken := q.tail.Load(), q.free(), 0
 	for i, f := range frames {
-		if p.cfg.Host && p.cfg.ToHost != nil && p.cfg.ToHost(f) {
+		if p.cfg.Host && p.cfg.Keeps != nil && p.cfg.Keeps(f) {
 			far.hostPackets.Add(1)
 			far.hostBytes.Add(uint64(len(f)))
-			far.host = append(far.host, slices.Clone(f))
+			p.mu.Lock()
+			p.kept = append(p.kept, slices.Clone(f))
+			p.mu.Unlock()
+			taken++
 			continue
 		}
-		n := max(1, (len(f)+size-1)/size)
-		if n > free {
-			q.full.Add(uint64(len(frames) - i))
-			for _, f := range frames[i:] {
-				q.lostBytes.Add(uint64(len(f)))
-			}
-			frames = frames[:i]
+		n := q.put(at, free, f, p.cfg.Headroom, size)
+		if n == 0 {
+			q.lose(frames[i:])
 			break
 		}
-		for ; n > 0; n-- {
-			s := &q.slots[at&q.mask]
-			s.Off = uint16(p.cfg.Headroom)
-			s.Len = uint16(copy(q.region.Buffer(s.Buf)[s.Off:][:size], f))
-			s.Flags = 0
-			if n > 1 {
-				s.Flags = dataplane.More
-			}
-			f = f[s.Len:]
-			at++
-			free--
-		}
+		at += uint32(n)
+		free -= n
+		taken++
 	}
 	q.tail.Store(at)
 	if p.cfg.OnDeliver != nil {
 		p.cfg.OnDeliver(queue)
 	}
-	return len(frames)
+	return taken
 }
 
-// ToHost takes the frames that were left to the host stack on RX ring queue.
-// It is called by the goroutine that delivers.
-func (p *Port) ToHost(queue int) [][]byte {
-	h := p.far[queue].host
-	p.far[queue].host = nil
+// FromHost puts a frame that the host stack sends into the port's host queue,
+// and reports whether there was room. The port must have host queues.
+func (p *Port) FromHost(frame []byte) bool {
+	q := p.hostRX
+	at := q.tail.Load()
+	n := q.put(at, q.free(), frame, p.cfg.Headroom, p.BufSize)
+	if n == 0 {
+		return false
+	}
+	q.tail.Store(at + uint32(n))
+	if p.cfg.OnDeliver != nil {
+		p.cfg.OnDeliver(0)
+	}
+	return true
+}
+
+// ToHost takes the frames that the host stack got: what Config.Keeps kept, or
+// what was sent to the host queue.
+func (p *Port) ToHost() [][]byte {
+	if p.hostTX != nil {
+		return p.hostTX.take()
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	h := p.kept
+	p.kept = nil
 	return h
 }
 
 // Transmit takes the frames that were sent on TX ring queue, oldest first, and
 // completes their slots.
-func (p *Port) Transmit(queue int) [][]byte {
-	var frames [][]byte
-	more := false
-	p.complete(queue, func(s *dataplane.Slot) {
-		b := p.region.Bytes(s)
-		if more {
-			frames[len(frames)-1] = append(frames[len(frames)-1], b...)
-		} else {
-			frames = append(frames, slices.Clone(b))
-		}
-		more = s.Flags&dataplane.More != 0
-	})
-	return frames
-}
+func (p *Port) Transmit(queue int) [][]byte { return p.tx[queue].take() }
 
 // Discard completes the slots that were sent on TX ring queue without looking
 // at the frames, and returns their number.
 func (p *Port) Discard(queue int) int {
-	return p.complete(queue, func(*dataplane.Slot) {})
+	return p.tx[queue].complete(func(*dataplane.Slot) {})
 }
 
 // Pending returns the number of slots sent on TX ring queue and not yet
@@ -288,19 +310,6 @@ func (p *Port) Discard(queue int) int {
 func (p *Port) Pending(queue int) int {
 	q := p.tx[queue]
 	return int(q.tail.Load() - q.head.Load())
-}
-
-func (p *Port) complete(queue int, each func(*dataplane.Slot)) int {
-	q := p.tx[queue]
-	head := q.head.Load()
-	n := q.tail.Load() - head
-	for i := range n {
-		s := &q.slots[(head+i)&q.mask]
-		each(s)
-		q.slots[(head+i+q.size)&q.mask].Buf = s.Buf
-	}
-	q.head.Store(head + n)
-	return int(n)
 }
 
 // SetLink says whether the port has a carrier. A port starts with one.
@@ -331,6 +340,6 @@ func (d device) Close() error {
 	var bufs []uint32
 	d.p.Census(func(b uint32, _ string) { bufs = append(bufs, b) })
 	d.p.region.Give(bufs)
-	d.p.rx, d.p.tx = nil, nil
+	d.p.rx, d.p.tx, d.p.hostRX, d.p.hostTX = nil, nil, nil, nil
 	return nil
 }

@@ -254,7 +254,7 @@ func TestLinkAndHost(t *testing.T) {
 	woken := 0
 	a := newPort(t, region, Config{
 		Name: "a", RXSlots: 8, TXSlots: 8, Host: true,
-		ToHost:    func(f []byte) bool { return f[0] == 1 },
+		Keeps:     func(f []byte) bool { return f[0] == 1 },
 		OnDeliver: func(int) { woken++ },
 	})
 	d := a.Queues[0].Descriptor
@@ -275,12 +275,45 @@ func TestLinkAndHost(t *testing.T) {
 	if c := a.Device.Counters(0); c.HostPackets != 1 || c.HostBytes != 3 {
 		t.Errorf("counters %+v", c)
 	}
-	if h := a.ToHost(0); len(h) != 1 || !bytes.Equal(h[0], []byte{1, 2, 3}) {
+	if h := a.ToHost(); len(h) != 1 || !bytes.Equal(h[0], []byte{1, 2, 3}) {
 		t.Errorf("to host: %x", h)
 	}
 	s := make([]dataplane.Slot, 8)
 	if n := a.Queues[0].RX.Recv(s); n != 1 || s[0].Len != 2 {
 		t.Errorf("received %d frames, first %d bytes, want 1 of 2", n, s[0].Len)
+	}
+}
+
+func TestHostQueues(t *testing.T) {
+	region := NewRegion("m", 64, 256)
+	a := newPort(t, region, Config{Name: "a", RXSlots: 8, TXSlots: 8, MinFrame: 60, Host: true, Owners: dataplane.Owners{RX: []int{3}, TX: []int{2}}})
+	if len(a.Host) != 1 || a.Host[0].Worker != 3 {
+		t.Fatalf("host queues %+v, want one pair of worker 3", a.Host)
+	}
+	if !a.FromHost(frame(1, 42)) {
+		t.Fatal("no room for one frame")
+	}
+	s := make([]dataplane.Slot, 4)
+	in, out := a.Host[0].RX, a.Host[0].TX
+	if n := in.Recv(s); n != 1 || !bytes.Equal(region.Bytes(&s[0]), frame(1, 42)) {
+		t.Fatalf("Recv = %d, %+v", n, s[0])
+	}
+	out.Send(region, s[:1])
+	in.Release([]uint32{s[0].Buf})
+	if err := CheckCensus(region, 64, []*Port{a}); err != nil {
+		t.Error(err)
+	}
+	if h := a.ToHost(); len(h) != 1 || !bytes.Equal(h[0], frame(1, 42)) {
+		t.Errorf("to host: %x, want the frame as it came, not padded", h)
+	}
+	for i := range uint32(9) {
+		if got, want := a.FromHost(frame(i, 42)), i < 8; got != want {
+			t.Errorf("frame %d from the host: %v, want %v", i, got, want)
+		}
+	}
+	a.Device.Close()
+	if err := CheckCensus(region, 64, nil); err != nil {
+		t.Error(err)
 	}
 }
 

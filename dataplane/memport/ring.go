@@ -3,6 +3,7 @@ package memport
 import (
 	"fmt"
 	"math/bits"
+	"slices"
 	"sync/atomic"
 
 	"nmfwd/dataplane"
@@ -122,6 +123,34 @@ func (q *rx) Release(free []uint32) {
 	q.head.Store(head + uint32(len(free)))
 }
 
+// put fills slots from position at on with a frame, at most size bytes each, for
+// the producer. It returns their number, 0 when there are not as many free.
+func (q *rx) put(at uint32, free int, frame []byte, headroom, size int) int {
+	n := max(1, (len(frame)+size-1)/size)
+	if n > free {
+		return 0
+	}
+	for i := range n {
+		s := &q.slots[(at+uint32(i))&q.mask]
+		s.Off = uint16(headroom)
+		s.Len = uint16(copy(q.region.Buffer(s.Buf)[headroom:][:size], frame))
+		frame = frame[s.Len:]
+		s.Flags = 0
+		if i < n-1 {
+			s.Flags = dataplane.More
+		}
+	}
+	return n
+}
+
+// lose counts frames that found the ring full.
+func (q *rx) lose(frames [][]byte) {
+	q.full.Add(uint64(len(frames)))
+	for _, f := range frames {
+		q.lostBytes.Add(uint64(len(f)))
+	}
+}
+
 // A tx is the transmit side of a queue.
 type tx struct {
 	*ring
@@ -197,6 +226,35 @@ func (q *tx) pad(slots []dataplane.Slot, inside bool) {
 		}
 		inside = d.Flags != 0
 	}
+}
+
+// complete calls each for all sent slots and frees them.
+func (q *tx) complete(each func(*dataplane.Slot)) int {
+	head := q.head.Load()
+	n := q.tail.Load() - head
+	for i := range n {
+		s := &q.slots[(head+i)&q.mask]
+		each(s)
+		q.slots[(head+i+q.size)&q.mask].Buf = s.Buf
+	}
+	q.head.Store(head + n)
+	return int(n)
+}
+
+// take completes all sent slots and returns copies of their frames.
+func (q *tx) take() [][]byte {
+	var frames [][]byte
+	more := false
+	q.complete(func(s *dataplane.Slot) {
+		b := q.region.Bytes(s)
+		if more {
+			frames[len(frames)-1] = append(frames[len(frames)-1], b...)
+		} else {
+			frames = append(frames, slices.Clone(b))
+		}
+		more = s.Flags&dataplane.More != 0
+	})
+	return frames
 }
 
 // A descriptor stands for the kernel descriptor that a queue in memory lacks.
