@@ -91,14 +91,14 @@ func writers(ports []Owners, i, rings, workers int) []int {
 	return o
 }
 
-// Spare returns the number of buffers that hand-off rings need in each region:
-// the worst case, in which all ports share one.
+// Spare returns the number of buffers that hand-off rings need in a region in
+// which every worker receives.
 func (p *Plan) Spare() int {
 	n := 0
 	for _, o := range p.Ports {
 		n += p.Workers - p.writersOf(o)
 	}
-	return n * handoffLen * max(1, len(p.Ports))
+	return n * handoffLen
 }
 
 // writersOf returns how many workers write a TX ring of their own.

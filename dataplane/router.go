@@ -247,6 +247,20 @@ func (r *Router) connectHandoffs(out, regions int) error {
 // Workers returns the workers, for tests and benchmarks that step them.
 func (r *Router) Workers() []*Worker { return r.workers }
 
+// Held returns, by region, the numbers of the buffers in hand-off rings, for a
+// census. The workers must be at rest.
+func (r *Router) Held() map[*Region][]uint32 {
+	held := make(map[*Region][]uint32)
+	for _, w := range r.workers {
+		for _, h := range w.handed {
+			for i := range h.entries {
+				held[h.region] = append(held[h.region], h.entries[i].slot.Buf)
+			}
+		}
+	}
+	return held
+}
+
 // Ports returns the ports in order of their numbers.
 func (r *Router) Ports() []*Port { return r.ports }
 

@@ -487,14 +487,16 @@ func (w *Worker) run(ready chan<- error) {
 		if n == 0 && (w.idle == Sleep || w.idle == Adaptive && now.Sub(idleSince) >= spinFor) {
 			wait = sleepFor
 		}
-		w.poll(wait)
+		w.Poll(wait)
 	}
 	w.drain()
 }
 
-// poll runs the poller. Before the worker sleeps it says so, and looks once
-// more: who puts something into a ring of its looks for that word after.
-func (w *Worker) poll(wait time.Duration) {
+// Poll makes the worker's system calls: it gives sent frames to the devices,
+// collects received ones and waits at most wait for any. It belongs between
+// calls of Step. Before the worker sleeps it says so, and looks once more: who
+// puts something into a ring of its looks for that word after.
+func (w *Worker) Poll(wait time.Duration) {
 	if wait == 0 {
 		w.poller.poll(0)
 		return
