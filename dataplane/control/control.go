@@ -1,0 +1,257 @@
+// Package control is the slow side of the router: one goroutine that owns the
+// RIB and the neighbor table, publishes what workers forward by, answers the
+// frames that they punt, and watches links.
+//
+// Nothing is shared with the workers but what package dataplane says: the
+// published State, the punt rings, the inject rings and the counters.
+package control
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"net/netip"
+	"slices"
+	"sync/atomic"
+	"time"
+
+	"nmfwd/arp"
+	"nmfwd/dataplane"
+	"nmfwd/dataplane/wire"
+	"nmfwd/fib"
+	"nmfwd/fib/neigh"
+	"nmfwd/ndp"
+)
+
+// linkEvery is how often the links of all ports are looked at.
+const linkEvery = 100 * time.Millisecond
+
+// A Spec is what is wanted: the configuration in the terms of the data plane.
+// It is not changed once given to New or Reload.
+type Spec struct {
+	Ports        []Port        // by port number
+	Routes       []fib.Route   // without what follows from Ports
+	Neighbors    []neigh.Entry // all static
+	MaxNeighbors int
+}
+
+// A Port is what is wanted of one port.
+type Port struct {
+	MAC   wire.MAC
+	MACs  []wire.MAC // further addresses that are ours
+	Addrs []netip.Prefix
+	MTU   int
+	Host  bool // a host stack owns the addresses
+}
+
+// A Control runs a router.
+type Control struct {
+	router    *dataplane.Router
+	log       *slog.Logger
+	neighbors *neigh.Table
+	reloads   chan reload
+	stats     atomic.Pointer[Stats]
+
+	// The rest belongs to Run.
+	tables
+	reply [dataplane.MaxControlFrame]byte
+}
+
+// tables are what is compiled from a Spec, aside from all that runs.
+type tables struct {
+	spec  *Spec
+	rib   *fib.RIB
+	fib   *fib.FIB
+	ports []*neigh.Port
+	took  time.Duration
+}
+
+type reload struct {
+	tables
+	done chan error
+}
+
+// Stats describe the tables in use.
+type Stats struct {
+	Routes   [2][4]int       // by family (IPv4, IPv6) and origin
+	FIBBytes [2]int          // by family
+	Compiles []time.Duration // how long each compilation since the start took
+}
+
+// New compiles spec and publishes it to router, whose ports are in the same
+// order. An error says what cannot be.
+func New(router *dataplane.Router, spec *Spec, log *slog.Logger) (*Control, error) {
+	c := &Control{
+		router:    router,
+		log:       log,
+		neighbors: neigh.New(len(spec.Ports), spec.MaxNeighbors),
+		reloads:   make(chan reload),
+	}
+	t, err := compile(spec)
+	if err != nil {
+		return nil, err
+	}
+	return c, c.use(t)
+}
+
+// Reload makes spec the one in use: it compiles aside, in the calling
+// goroutine, and then swaps. After an error nothing has changed. Run must be
+// running.
+func (c *Control) Reload(ctx context.Context, spec *Spec) error {
+	t, err := compile(spec)
+	if err != nil {
+		return err
+	}
+	r := reload{t, make(chan error, 1)}
+	select {
+	case c.reloads <- r:
+		return <-r.done
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
+// Neighbors returns the neighbor table, of which only the counters may be read
+// while Run runs.
+func (c *Control) Neighbors() *neigh.Table { return c.neighbors }
+
+// Stats returns a description of the tables in use. It may be called from any
+// goroutine; the result must not be changed.
+func (c *Control) Stats() *Stats { return c.stats.Load() }
+
+// Run serves the router until ctx is done.
+func (c *Control) Run(ctx context.Context) {
+	links := time.NewTicker(linkEvery)
+	defer links.Stop()
+	for {
+		c.HandlePunts()
+		select {
+		case <-ctx.Done():
+			return
+		case <-c.router.PuntReady():
+		case r := <-c.reloads:
+			r.done <- c.use(r.tables)
+		case <-links.C:
+			c.watchLinks()
+			c.rib.Reclaim(c.router.Oldest())
+		}
+	}
+}
+
+// HandlePunts handles what the workers punted so far. Run does it whenever
+// there is something; only without Run may others call it.
+func (c *Control) HandlePunts() { c.router.Punts(c.punt) }
+
+// compile builds the tables that spec asks for.
+func compile(spec *Spec) (tables, error) {
+	start := time.Now()
+	attrs := make([]fib.PortAttr, len(spec.Ports))
+	t := tables{spec: spec}
+	var connected []fib.Route
+	for i, p := range spec.Ports {
+		attrs[i] = fib.PortAttr{MAC: p.MAC.Bytes(), MTU: uint16(p.MTU)}
+		np := &neigh.Port{Num: uint16(i), MAC: p.MAC, MACs: slices.Clone(p.MACs), Host: p.Host}
+		for _, other := range spec.Ports {
+			np.MACs = append(np.MACs, other.MAC)
+		}
+		if !p.Host {
+			np.Addrs = append(np.Addrs, ndp.LinkLocal(p.MAC))
+		}
+		for _, a := range p.Addrs {
+			np.Addrs = append(np.Addrs, a.Addr())
+			connected = append(connected, Connected(a, uint16(i))...)
+			if anycast := SubnetRouter(a); anycast.IsValid() {
+				np.Anycast = append(np.Anycast, anycast)
+			}
+		}
+		t.ports = append(t.ports, np)
+	}
+	rib := fib.New(attrs)
+	if err := rib.Load(slices.Concat(connected, spec.Routes)); err != nil {
+		return t, fmt.Errorf("control: %w", err)
+	}
+	for _, n := range spec.Neighbors {
+		if err := rib.SetNeighbor(n.Port, n.Addr, n.MAC.Bytes()); err != nil {
+			return t, fmt.Errorf("control: %w", err)
+		}
+	}
+	t.rib = rib
+	t.fib = rib.Commit()
+	t.took = time.Since(start)
+	return t, nil
+}
+
+// use publishes tables.
+func (c *Control) use(t tables) error {
+	static := make(map[neigh.Key]wire.MAC, len(t.spec.Neighbors))
+	for _, n := range t.spec.Neighbors {
+		static[n.Key] = n.MAC
+	}
+	if _, err := c.neighbors.Replace(static); err != nil {
+		return fmt.Errorf("control: %w", err)
+	}
+	c.tables = t
+	c.publish()
+	s := new(Stats)
+	if old := c.stats.Load(); old != nil {
+		s.Compiles = old.Compiles
+	}
+	s.Compiles = append(s.Compiles[:len(s.Compiles):len(s.Compiles)], t.took)
+	for f, family := range []int{4, 6} {
+		for o := range s.Routes[f] {
+			s.Routes[f][o] = t.rib.Len(family, fib.Origin(o))
+		}
+		s.FIBBytes[f] = t.rib.Bytes(family)
+	}
+	c.stats.Store(s)
+	return nil
+}
+
+// publish hands the tables and the state of the ports to the workers.
+func (c *Control) publish() {
+	st := &dataplane.State{FIB: c.fib, Ports: make([]dataplane.PortState, len(c.spec.Ports))}
+	for i, p := range c.spec.Ports {
+		s := dataplane.PortState{Number: uint16(i), MAC: p.MAC, MACs: p.MACs, MTU: p.MTU, Host: p.Host}
+		s.Up = c.router.Ports()[i].Device.LinkUp()
+		if !p.Host {
+			a := wire.IPv6(append(make([]byte, 24), ndp.LinkLocal(p.MAC).AsSlice()...))
+			s.LinkLocal[0], s.LinkLocal[1] = a.Destination()
+		}
+		st.Ports[i] = s
+	}
+	c.router.Publish(st)
+}
+
+// watchLinks publishes a new state when a link changed.
+func (c *Control) watchLinks() {
+	changed := false
+	for i, p := range c.router.Ports() {
+		if up := p.Device.LinkUp(); up != c.router.State().Ports[i].Up {
+			c.log.Info("link changed", "port", p.Name, "up", up)
+			changed = true
+		}
+	}
+	if changed {
+		c.publish()
+	}
+}
+
+// punt handles one frame that a worker gave.
+func (c *Control) punt(p dataplane.Punt) {
+	port := c.ports[p.Port]
+	var n int
+	switch p.Kind {
+	case dataplane.PuntARP:
+		n, _ = arp.Handle(c.neighbors, port, p.Frame, c.reply[:])
+	case dataplane.PuntND:
+		n, _ = ndp.Handle(c.neighbors, port, p.Frame, c.reply[:])
+	}
+	if n == 0 {
+		return
+	}
+	if least := c.router.Ports()[p.Port].MinFrame; n < least {
+		clear(c.reply[n:least])
+		n = least
+	}
+	c.router.Inject(p.Port, c.reply[:n]) // when the ring is full the asker asks again
+}
