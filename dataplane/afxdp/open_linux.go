@@ -45,7 +45,7 @@ func Open(cfgs []dataplane.PortConfig, opt Options) (ports []*dataplane.Port, er
 		return nil, err
 	}
 	for _, p := range o.ports {
-		if err := p.start(); err != nil {
+		if err := p.start(opt.note); err != nil {
 			return nil, err
 		}
 		ports = append(ports, o.port(p))

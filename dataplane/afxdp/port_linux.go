@@ -25,7 +25,7 @@ type port struct {
 	mtu              int
 	rxSlots, txSlots int
 	native           bool
-	vlanOffload      bool // was on and has to be restored
+	untagging        bool // VLAN offload was on and has to be restored
 
 	ctl     int // for ioctl(2) in the namespace of the port
 	member  int // packet socket that holds the memberships, or -1
@@ -89,10 +89,31 @@ func (p *port) occupied(err error) error {
 // ethFlagRXVLAN is ETH_FLAG_RXVLAN of linux/ethtool.h.
 const ethFlagRXVLAN = 1 << 8
 
+// vlanOffload switches receive VLAN offload, which hides tags from an XDP
+// program, and reports whether that changed it.
+func (p *port) vlanOffload(on bool) (changed bool, err error) {
+	v := value{cmd: unix.ETHTOOL_GFLAGS}
+	if err := ethtoolValue(p.ctl, p.name, &v); err != nil || v.data&ethFlagRXVLAN != 0 == on {
+		return false, nil // a driver without flags has no such offload
+	}
+	v.cmd = unix.ETHTOOL_SFLAGS
+	v.data ^= ethFlagRXVLAN
+	err = ethtoolValue(p.ctl, p.name, &v)
+	return err == nil, err
+}
+
 // start lets frames in: from here on the program finds the sockets.
-func (p *port) start() error {
+func (p *port) start(note func(format string, args ...any)) error {
 	if err := p.join(); err != nil {
 		return err
+	}
+	if !p.cfg.Keep {
+		var err error
+		if p.untagging, err = p.vlanOffload(false); p.untagging {
+			note("port %s: receive VLAN offload switched off until the end (ethtool --offload %s rxvlan off)", p.name, p.name)
+		} else if err != nil {
+			note("port %s: receive VLAN offload stays on, tagged frames are taken for untagged ones: %v", p.name, err)
+		}
 	}
 	for _, s := range p.sockets {
 		if s.rx == nil {
@@ -233,6 +254,10 @@ func (p *port) release() (err error) {
 	if p.link != nil {
 		err = p.link.Close()
 		p.link = nil
+	}
+	if p.untagging {
+		_, _ = p.vlanOffload(true) // the device may be gone
+		p.untagging = false
 	}
 	err = errors.Join(err, p.closeSockets())
 	if p.prog != nil {

@@ -1,0 +1,331 @@
+//go:build integration && linux
+
+package afxdp
+
+import (
+	"encoding/hex"
+	"net"
+	"net/netip"
+	"strings"
+	"testing"
+
+	"github.com/cilium/ebpf"
+	"golang.org/x/sys/unix"
+)
+
+// xdpRedirect is XDP_REDIRECT of linux/bpf.h.
+const xdpRedirect = 4
+
+const (
+	macAA    = "000db941ca3d" // the port's
+	macVRRP  = "00005e000107" // a further one that is ours
+	macAB    = "000db941ca3e" // differs from ours in the last byte
+	macG1    = "001b21c4957a"
+	pad      = "000000000000000000000000000000000000"
+	udp4     = "4500 001c 0000 4000 4011 0000 c6120a01" // to be followed by the destination
+	udp6     = "6000 0000 0008 11 40 20010002000000010000000000000001"
+	udpBytes = "07d0 07d0 0008 0000"
+)
+
+// fromG1 returns a frame from g1 to MAC dst.
+func fromG1(dst, etherType, rest string) string { return dst + macG1 + etherType + rest }
+
+// v4 returns a frame with an IPv4 packet to dst, in hexadecimal.
+func v4(dst string) string { return fromG1(macAA, "0800", udp4+dst+udpBytes+pad) }
+
+// v6 returns a frame with an IPv6 packet to dst, in hexadecimal.
+func v6(dst string) string { return fromG1(macAA, "86dd", udp6+dst+udpBytes) }
+
+// hop returns a frame with an IPv6 packet whose hop-by-hop header is h.
+func hop(h string) string {
+	return fromG1(macAA, "86dd", "6000 0000 0010 00 40 20010002000000010000000000000001 20010002000080010000000000000001"+h+udpBytes)
+}
+
+const (
+	routed4 = "c6130a01"
+	routed6 = "20010002000080010000000000000001"
+)
+
+var verdicts = []struct {
+	name  string
+	frame string
+	want  uint32
+}{
+	{"ipv4 routed", v4(routed4), xdpRedirect},
+	{"ipv4 own address", v4("c61200cd"), xdpPass},
+	{"ipv4 own address of another port", v4("c61300cd"), xdpPass},
+	{"ipv4 beside own address", v4("c61200ce"), xdpRedirect},
+	{"ipv4 directed broadcast", v4("c61200ff"), xdpPass},
+	{"ipv4 limited broadcast", v4("ffffffff"), xdpPass},
+	{"ipv4 beside limited broadcast", v4("fffffffe"), xdpRedirect},
+	{"ipv4 multicast first", v4("e0000000"), xdpPass},
+	{"ipv4 multicast last", v4("efffffff"), xdpPass},
+	{"ipv4 below multicast", v4("dfffffff"), xdpRedirect},
+	{"ipv4 above multicast", v4("f0000000"), xdpRedirect},
+	{"ipv4 link-local first", v4("a9fe0000"), xdpPass},
+	{"ipv4 link-local last", v4("a9feffff"), xdpPass},
+	{"ipv4 below link-local", v4("a9fdffff"), xdpRedirect},
+	{"ipv4 above link-local", v4("a9ff0000"), xdpRedirect},
+	{"ipv4 loopback destination", v4("7f000001"), xdpRedirect},
+	{"ipv4 to further mac", fromG1(macVRRP, "0800", udp4+routed4+udpBytes+pad), xdpRedirect},
+	{"ipv4 to other mac", fromG1(macAB, "0800", udp4+routed4+udpBytes+pad), xdpPass},
+	{"ipv4 to broadcast mac", fromG1("ffffffffffff", "0800", udp4+routed4+udpBytes+pad), xdpPass},
+	{"ipv4 to multicast mac", fromG1("01005e000001", "0800", udp4+"e0000001"+udpBytes+pad), xdpPass},
+	{"ipv4 short", fromG1(macAA, "0800", udp4+"c61200"), xdpRedirect},
+	{"ipv4 header only", fromG1(macAA, "0800", udp4+"c61200cd"), xdpPass},
+	{"ipv4 version 0", fromG1(macAA, "0800", "05"+udp4[2:]+"c61200cd"+udpBytes), xdpRedirect},
+	{"ipv4 version 5", fromG1(macAA, "0800", "55"+udp4[2:]+"c61200cd"+udpBytes), xdpRedirect},
+	{"ipv4 header length 4", fromG1(macAA, "0800", "44"+udp4[2:]+"c61200cd"+udpBytes), xdpRedirect},
+	{"ipv4 version 6", fromG1(macAA, "0800", "65"+udp4[2:]+"c61200cd"+udpBytes), xdpRedirect},
+	{"ipv4 options", fromG1(macAA, "0800", "46"+udp4[2:]+routed4+"01010101"+udpBytes), xdpRedirect},
+	{"ipv4 router alert", fromG1(macAA, "0800", "46"+udp4[2:]+routed4+"94040000"+udpBytes), xdpPass},
+	{"ipv4 options cut", fromG1(macAA, "0800", "46"+udp4[2:]+routed4), xdpRedirect},
+	{"ipv4 options to own address", fromG1(macAA, "0800", "4f"+udp4[2:]+"c61200cd"+"01010101"+udpBytes), xdpPass},
+	{"ipv4 options cut to own address", fromG1(macAA, "0800", "46"+udp4[2:]+"c61200cd"), xdpPass},
+
+	{"ipv6 routed", v6(routed6), xdpRedirect},
+	{"ipv6 own address", v6("20010002000000000000000000000205"), xdpPass},
+	{"ipv6 beside own address", v6("20010002000000000000000000000206"), xdpRedirect},
+	{"ipv6 differs from own in the first word", v6("20010003000000000000000000000205"), xdpRedirect},
+	{"ipv6 multicast", v6("ff020000000000000000000000000001"), xdpPass},
+	{"ipv6 below multicast", v6("fe000000000000000000000000000001"), xdpRedirect},
+	{"ipv6 link-local first", v6("fe800000000000000000000000000001"), xdpPass},
+	{"ipv6 link-local last", v6("febfffffffffffffffffffffffffffff"), xdpPass},
+	{"ipv6 below link-local", v6("fe7fffffffffffffffffffffffffffff"), xdpRedirect},
+	{"ipv6 above link-local", v6("fec00000000000000000000000000001"), xdpRedirect},
+	{"ipv6 unspecified", v6("00000000000000000000000000000000"), xdpPass},
+	{"ipv6 loopback", v6("00000000000000000000000000000001"), xdpRedirect},
+	{"ipv6 to other mac", fromG1(macAB, "86dd", udp6+routed6+udpBytes), xdpPass},
+	{"ipv6 short", fromG1(macAA, "86dd", udp6+routed6[2:]), xdpRedirect},
+	{"ipv6 header only", fromG1(macAA, "86dd", udp6+"20010002000000000000000000000205"), xdpPass},
+	{"ipv6 version 4", fromG1(macAA, "86dd", "40"+udp6[2:]+"ff020000000000000000000000000001"+udpBytes), xdpRedirect},
+	{"ipv6 router alert", hop("11 00 05020000 0100"), xdpPass},
+	{"ipv6 router alert behind PadN of 0", hop("11 00 0100 05020000"), xdpPass},
+	{"ipv6 router alert behind PadN of 4", hop("11 01 010400000000 05020000 01020000"), xdpPass},
+	{"ipv6 router alert behind two PadN", hop("11 01 0100 0100 05020000 0104 0000 0000"), xdpRedirect},
+	{"ipv6 other option", hop("11 00 c2040000 0000"), xdpRedirect},
+	{"ipv6 PadN past the frame", hop("11 00 01ff 0000 0000"), xdpRedirect},
+	{"ipv6 hop-by-hop cut", fromG1(macAA, "86dd", "6000 0000 0008 00 40 20010002000000010000000000000001"+routed6+"1100"), xdpRedirect},
+	{"ipv6 hop-by-hop to own address", fromG1(macAA, "86dd", "6000 0000 0008 00 40 20010002000000010000000000000001 20010002000000000000000000000205"+"1100c20400000000"), xdpPass},
+	{"ipv6 router alert value in another header", fromG1(macAA, "86dd", "6000 0000 0010 3c 40 20010002000000010000000000000001"+routed6+"1100050200000100"+udpBytes), xdpRedirect},
+
+	{"arp request", fromG1("ffffffffffff", "0806", "0001080006040001"+macG1+"c61200cb"+"000000000000"+"c61200cd"+pad), xdpPass},
+	{"arp reply", fromG1(macAA, "0806", "0001080006040002"+macG1+"c61200cb"+macAA+"c61200cd"+pad), xdpPass},
+	{"vlan", fromG1(macAA, "81000064", "0800"+udp4+routed4+udpBytes+pad), xdpPass},
+	{"qinq", fromG1(macAA, "88a80064", "8100006408000000"+udp4+routed4+udpBytes+pad), xdpPass},
+	{"lldp", fromG1("0180c200000e", "88cc", pad+pad+pad), xdpPass},
+	{"unknown ethertype", fromG1(macAA, "88b5", pad+pad+pad), xdpPass},
+	{"length field", fromG1(macAA, "0026", pad+pad+pad), xdpPass},
+	{"ethernet header only", fromG1(macAA, "0800", ""), xdpRedirect},
+}
+
+func parseHex(t testing.TB, s string) []byte {
+	t.Helper()
+	b, err := hex.DecodeString(strings.ReplaceAll(s, " ", ""))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return b
+}
+
+func parseMAC(t testing.TB, s string) net.HardwareAddr {
+	t.Helper()
+	return net.HardwareAddr(parseHex(t, s))
+}
+
+var ownAddrs = []netip.Addr{
+	netip.MustParseAddr("198.18.0.205"), netip.MustParseAddr("198.18.0.255"), netip.MustParseAddr("198.19.0.205"),
+	netip.MustParseAddr("2001:2::205"), netip.MustParseAddr("2001:2:0:8000::205"),
+}
+
+// loadProgram returns the program of a port with two queues, of which queue 0,
+// where BPF_PROG_TEST_RUN delivers, has a socket.
+func loadProgram(t *testing.T, host bool) *program {
+	t.Helper()
+	raiseMemlock()
+	p, err := newProgram(2, host, []net.HardwareAddr{parseMAC(t, macAA), parseMAC(t, macVRRP)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(p.close)
+	if err := p.setAddrs(ownAddrs); err != nil {
+		t.Fatal(err)
+	}
+	fd, err := unix.Socket(unix.AF_XDP, unix.SOCK_RAW|unix.SOCK_CLOEXEC, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { unix.Close(fd) })
+	if err := p.xsks.Put(uint32(0), uint32(fd)); err != nil {
+		t.Fatal(err)
+	}
+	return p
+}
+
+func run(t *testing.T, p *program, frame []byte) uint32 {
+	t.Helper()
+	got, err := p.prog.Run(&ebpf.RunOptions{Data: frame})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return got
+}
+
+func TestProgramHost(t *testing.T) {
+	p := loadProgram(t, true)
+	for _, test := range verdicts {
+		t.Run(test.name, func(t *testing.T) {
+			frame := parseHex(t, test.frame)
+			packets, bytes, err := p.counters(0)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if got := run(t, p, frame); got != test.want {
+				t.Errorf("verdict %d, want %d", got, test.want)
+			}
+			if test.want == xdpPass {
+				packets++
+				bytes += uint64(len(frame))
+			}
+			gotPackets, gotBytes, err := p.counters(0)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if gotPackets != packets || gotBytes != bytes {
+				t.Errorf("left to the host: %d packets %d bytes, want %d and %d", gotPackets, gotBytes, packets, bytes)
+			}
+		})
+	}
+}
+
+func TestProgramNoHost(t *testing.T) {
+	p := loadProgram(t, false)
+	for _, test := range verdicts {
+		t.Run(test.name, func(t *testing.T) {
+			if got := run(t, p, parseHex(t, test.frame)); got != xdpRedirect {
+				t.Errorf("verdict %d, want %d", got, xdpRedirect)
+			}
+		})
+	}
+	if packets, _, err := p.counters(0); err != nil || packets != 0 {
+		t.Errorf("left to the host: %d packets, %v, want 0", packets, err)
+	}
+}
+
+func TestProgramWithoutSocket(t *testing.T) {
+	for _, host := range []bool{true, false} {
+		p := loadProgram(t, host)
+		if err := p.xsks.Delete(uint32(0)); err != nil {
+			t.Fatal(err)
+		}
+		frame := parseHex(t, v4(routed4))
+		if got := run(t, p, frame); got != xdpPass {
+			t.Errorf("host %t: verdict %d, want %d", host, got, xdpPass)
+		}
+		if packets, bytes, err := p.counters(0); err != nil || packets != 1 || bytes != uint64(len(frame)) {
+			t.Errorf("host %t: left to the host: %d packets %d bytes, %v, want 1 and %d", host, packets, bytes, err, len(frame))
+		}
+	}
+}
+
+func TestProgramSetAddrs(t *testing.T) {
+	p := loadProgram(t, true)
+	old, fresh := v4("c61200cd"), v4("c6120001")
+	old6, fresh6 := v6("20010002000000000000000000000205"), v6("20010002000000000000000000000001")
+	if err := p.setAddrs([]netip.Addr{netip.MustParseAddr("198.18.0.1"), netip.MustParseAddr("2001:2::1%eth0")}); err != nil {
+		t.Fatal(err)
+	}
+	for _, test := range []struct {
+		name  string
+		frame string
+		want  uint32
+	}{
+		{"ipv4 removed", old, xdpRedirect},
+		{"ipv4 added", fresh, xdpPass},
+		{"ipv6 removed", old6, xdpRedirect},
+		{"ipv6 added", fresh6, xdpPass},
+	} {
+		if got := run(t, p, parseHex(t, test.frame)); got != test.want {
+			t.Errorf("%s: verdict %d, want %d", test.name, got, test.want)
+		}
+	}
+	if err := p.setAddrs(nil); err != nil {
+		t.Fatal(err)
+	}
+	if got := run(t, p, parseHex(t, fresh)); got != xdpRedirect {
+		t.Errorf("no addresses: verdict %d, want %d", got, xdpRedirect)
+	}
+}
+
+// FuzzProgram compares the program with the rule written in Go.
+func FuzzProgram(f *testing.F) {
+	raiseMemlock()
+	p, err := newProgram(1, true, []net.HardwareAddr{parseMAC(f, macAA), parseMAC(f, macVRRP)})
+	if err != nil {
+		f.Fatal(err)
+	}
+	f.Cleanup(p.close)
+	if err := p.setAddrs(ownAddrs); err != nil {
+		f.Fatal(err)
+	}
+	fd, err := unix.Socket(unix.AF_XDP, unix.SOCK_RAW|unix.SOCK_CLOEXEC, 0)
+	if err != nil {
+		f.Fatal(err)
+	}
+	f.Cleanup(func() { unix.Close(fd) })
+	if err := p.xsks.Put(uint32(0), uint32(fd)); err != nil {
+		f.Fatal(err)
+	}
+	for _, v := range verdicts {
+		f.Add(parseHex(f, v.frame))
+	}
+	f.Fuzz(func(t *testing.T, frame []byte) {
+		if len(frame) < 14 || len(frame) > 1500 {
+			return // the kernel runs no program on it
+		}
+		want := uint32(xdpPass)
+		if forwardable(frame) {
+			want = xdpRedirect
+		}
+		if got := run(t, p, frame); got != want {
+			t.Errorf("verdict %d, want %d: %x", got, want, frame)
+		}
+	})
+}
+
+// forwardable is the rule that the program follows with a host.
+func forwardable(f []byte) bool {
+	if mac := hex.EncodeToString(f[:6]); mac != macAA && mac != macVRRP {
+		return false
+	}
+	p := f[14:]
+	own := func(a netip.Addr) bool {
+		for _, o := range ownAddrs {
+			if a == o {
+				return true
+			}
+		}
+		return false
+	}
+	switch [2]byte(f[12:14]) {
+	case [2]byte{0x08, 0x00}:
+		if len(p) < 20 || p[0]>>4 != 4 || p[0]&15 < 5 {
+			return true
+		}
+		dst := netip.AddrFrom4([4]byte(p[16:20]))
+		alert := p[0]&15 > 5 && len(p) > 20 && p[20] == 148
+		return !dst.IsMulticast() && dst != netip.AddrFrom4([4]byte{255, 255, 255, 255}) && !dst.IsLinkLocalUnicast() && !own(dst) && !alert
+	case [2]byte{0x86, 0xdd}:
+		if len(p) < 40 || p[0]>>4 != 6 {
+			return true
+		}
+		dst := netip.AddrFrom16([16]byte(p[24:40]))
+		alert := false
+		if o := p[40:]; p[6] == 0 && len(o) >= 4 {
+			next := 4 + int(o[3])
+			alert = o[2] == 5 || o[2] == 1 && next < len(o) && o[next] == 5
+		}
+		return p[24] != 0xff && !dst.IsUnspecified() && !(p[24] == 0xfe && p[25]&0xc0 == 0x80) && !own(dst) && !alert
+	}
+	return false
+}
