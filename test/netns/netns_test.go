@@ -20,8 +20,15 @@ func TestJoin(t *testing.T) {
 		t.Error(err)
 	}
 	for _, addr := range []string{"192.0.2.2", "2001:db8::2"} {
-		if out, err := a.Output(ctx, "ping", "-c1", "-w5", addr); err != nil {
-			t.Errorf("ping %s: %v\n%s", addr, err, out)
+		p, err := a.NewPinger(netip.MustParseAddr(addr))
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer p.Close()
+		for _, size := range []int{0, 1, 2, 57, 1452} {
+			if err := p.Ping(size, 5*time.Second); err != nil {
+				t.Error(err)
+			}
 		}
 	}
 	l, err := b.Listen("tcp", "[2001:db8::2]:0")

@@ -17,9 +17,10 @@ type Port struct {
 	Addrs  []netip.Prefix   //
 	Queues int              // of each direction, 0 for 1
 	MTU    int              // 0 for 1500
+	Down   bool             // leave it down
 }
 
-// Join makes a veth pair with the ends a and b and sets both up. What one end
+// Join makes a veth pair with the ends a and b. What one end
 // sends from CPU c arrives in the other's queue c modulo its number of queues.
 func Join(a, b Port) error {
 	qa, qb := max(a.Queues, 1), max(b.Queues, 1)
@@ -35,8 +36,10 @@ func Join(a, b Port) error {
 		return fmt.Errorf("netns: %s: make %s: %w", a.NS.name, a.Name, err)
 	}
 	for _, p := range []Port{a, b} {
-		if err := p.NS.Up(p.Name); err != nil {
-			return err
+		if !p.Down {
+			if err := p.NS.Up(p.Name); err != nil {
+				return err
+			}
 		}
 		for _, addr := range p.Addrs {
 			if err := p.NS.AddAddr(p.Name, addr); err != nil {

@@ -78,15 +78,18 @@ func (f *Flows) Addrs(flow int) (src, dst netip.Addr) {
 //
 //	IPv4  14 .. 18 identification .. 24 checksum 26 source 30 destination
 //	      34 UDP, no checksum   42 sequence 46 flow 48 time 56 check
-//	IPv6  14 flow label .. 22 source 38 destination   54 UDP .. 60 checksum
+//	IPv6  14 traffic class, flow label .. 22 source 38 destination
+//	      54 UDP .. 60 checksum
 //
 // The identification is the low half of the sequence number, so that all values
-// of the header checksum occur. A 62-byte IPv6 frame has no room for data: the
-// sequence number is its flow label, which no router changes (RFC 6437).
+// of the header checksum occur. A 62-byte IPv6 frame has no room for data: the low
+// byte of the sequence number is its traffic class, which no router without a
+// policy changes. The flow label is one for each flow (RFC 6437), the flow's
+// number and 1.
 const (
-	offID4, offSum4, offSrc4, offDst4                = 18, 24, 26, 30
-	offSeq4, offFlow4, offTime4, offCheck4           = 42, 46, 48, 56
-	offLabel6, offSrc6, offDst6, offUDP6, offUDPSum6 = 14, 22, 38, 54, 60
+	offID4, offSum4, offSrc4, offDst4       = 18, 24, 26, 30
+	offSeq4, offFlow4, offTime4, offCheck4  = 42, 46, 48, 56
+	offClass6, offSrc6, offDst6, offUDPSum6 = 14, 22, 38, 60
 )
 
 // magic makes the check word of a frame without data differ from zero.
@@ -96,7 +99,7 @@ const magic = 0x6e6d6677
 func check(seq uint32, time uint64) uint32 { return magic ^ seq ^ uint32(time>>32) ^ uint32(time) }
 
 // Sent returns a frame as the sender makes it. Time is written to IPv4 frames
-// only.
+// only, and of the sequence number the low byte to IPv6 frames.
 func (f *Flows) Sent(flow int, seq uint32, time uint64) []byte {
 	return f.frame(flow, seq, time, f.Generator, f.RouterIngress, ttl)
 }
@@ -128,7 +131,7 @@ func (f *Flows) frame(flow int, seq uint32, time uint64, from, to net.HardwareAd
 		return be.AppendUint32(p, check(seq, time))
 	}
 	p = be.AppendUint16(p, 0x86dd)
-	p = be.AppendUint32(p, 6<<28|seq&0xfffff)
+	p = be.AppendUint32(p, 6<<28|seq&0xff<<20|uint32(flow+1))
 	p = be.AppendUint16(p, Len6-54)
 	p = append(p, 17, ttl)
 	p = append(append(p, src.AsSlice()...), dst.AsSlice()...)
@@ -173,7 +176,7 @@ func (f *Flows) Compare(p []byte) error {
 		seq, time = be.Uint32(p[offSeq4:]), be.Uint64(p[offTime4:])
 	} else {
 		flow = int(p[offDst6+15]-1)*f.sources() + int(p[offSrc6+15]-1)
-		seq = be.Uint32(p[offLabel6:]) & 0xfffff
+		seq = be.Uint32(p[offClass6:]) >> 20 & 0xff
 	}
 	if flow >= Count {
 		return fmt.Errorf("traffic: flow %d of %d", flow, Count)

@@ -27,7 +27,7 @@ func TestFrame(t *testing.T) {
 			"4500002e567800004011841c" + "c6120a02" + "c6130a03" +
 			"07d007d0001a0000" + "12345678" + "00c9" + "0000000100000002" + "7c59300c"},
 		{"IPv6", 6, "000db941ca3d" + "001b21c4957a" + "86dd" +
-			"60045678" + "0008" + "1140" + "20010002000000010000000000000002" + "2001000200008001000000000000000b" +
+			"678000ca" + "0008" + "1140" + "20010002000000010000000000000002" + "2001000200008001000000000000000b" +
 			"07d007d00008" + "3029"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
@@ -69,10 +69,9 @@ func TestCompare(t *testing.T) {
 		}
 		for i := range len(p) * 8 {
 			p[i/8] ^= 1 << (i % 8)
-			// Another sequence number makes another right frame where no
-			// checksum covers it.
-			label := family == 6 && (i/8 == 15 && i%8 < 4 || i/8 == 16 || i/8 == 17)
-			if err := f.Compare(p); (err == nil) != label {
+			// Another traffic class makes another right frame.
+			class := family == 6 && (i/8 == 14 && i%8 < 4 || i/8 == 15 && i%8 >= 4)
+			if err := f.Compare(p); (err == nil) != class {
 				t.Errorf("IPv%d: bit %d of byte %d changed: %v", family, i%8, i/8, err)
 			}
 			p[i/8] ^= 1 << (i % 8)

@@ -26,6 +26,7 @@ type Receiver struct {
 	link   link.Link
 	totals *ebpf.Map // per CPU: totals
 	order  *ebpf.Map // per flow: orderState
+	latest *ebpf.Map // per flow: sequence number sent last, written by the sender
 	delay  *ebpf.Map // per CPU: a counter for each delayUnit
 	ring   *ebpf.Map // samples
 	reader *ringbuf.Reader
@@ -95,6 +96,7 @@ func (r *Receiver) load(ns *netns.Namespace, port string, sample uint32) error {
 	}{
 		{&r.totals, ebpf.MapSpec{Name: "lab_totals", Type: ebpf.PerCPUArray, KeySize: 4, ValueSize: 8 * totalsCount, MaxEntries: 1}},
 		{&r.order, ebpf.MapSpec{Name: "lab_order", Type: ebpf.Array, KeySize: 4, ValueSize: orderStateLen, MaxEntries: Count}},
+		{&r.latest, ebpf.MapSpec{Name: "lab_latest", Type: ebpf.Array, KeySize: 4, ValueSize: 4, MaxEntries: Count}},
 		{&r.delay, ebpf.MapSpec{Name: "lab_delay", Type: ebpf.PerCPUArray, KeySize: 4, ValueSize: 8, MaxEntries: delays}},
 		{&r.ring, ebpf.MapSpec{Name: "lab_samples", Type: ebpf.RingBuf, MaxEntries: 1 << 22}},
 	} {
@@ -127,8 +129,8 @@ func (r *Receiver) load(ns *netns.Namespace, port string, sample uint32) error {
 // as it has to be.
 func (r *Receiver) program(sample uint32) asm.Instructions {
 	const (
-		ctx, data, flow, diff  = asm.R6, asm.R7, asm.R8, asm.R9
-		r0, tmp, sum, arg, key = asm.R0, asm.R1, asm.R2, asm.R3, asm.R4
+		ctx, data, flow, diff = asm.R6, asm.R7, asm.R8, asm.R9
+		r0, tmp, sum, arg     = asm.R0, asm.R1, asm.R2, asm.R3
 		// On the stack, below the frame pointer.
 		fpKey, fpTotals, fpSeq, fpLen = -4, -16, -24, -32
 		xdpDrop, xdpPass              = 1, 2
@@ -202,8 +204,8 @@ func (r *Receiver) program(sample uint32) asm.Instructions {
 		varies(offSum4, offSum4+2)
 		varies(offSeq4, n)
 	} else {
-		varies(offLabel6+2, offLabel6+4)
-		mask[offLabel6+1] = 0xf0
+		varies(offClass6+1, offClass6+4)
+		mask[offClass6] = 0xf0
 		varies(offUDPSum6, offUDPSum6+2)
 	}
 	p = append(p,
@@ -269,17 +271,35 @@ func (r *Receiver) program(sample uint32) asm.Instructions {
 		be.PutUint16(pseudo[2:], 17)
 		base := int32(uint16(word(pseudo[:2]))) + int32(uint16(word(pseudo[2:])))
 		checksum(base, offSrc6, n)
-		load(arg, offLabel6, asm.Word)
-		p = append(p, asm.And.Imm(arg, 0xfffff), asm.StoreMem(asm.RFP, fpSeq, arg, asm.DWord))
+		load(arg, offClass6, asm.Word)
+		p = append(p,
+			asm.Mov.Reg(tmp, arg),
+			asm.And.Imm(tmp, 0xfffff),
+			asm.Sub.Imm(tmp, 1),
+			asm.Xor.Reg(tmp, flow),
+			asm.Or.Reg(diff, tmp),
+			asm.RSh.Imm(arg, 20),
+			asm.And.Imm(arg, 0xff),
+			asm.StoreMem(asm.RFP, fpSeq, arg, asm.DWord))
 	}
 	p = append(p, asm.JNE.Imm(diff, 0, "wrong"))
 
-	// The order within the flow, with the numbers' own arithmetic.
-	seqBits := 32
-	if f.Family == 6 {
-		seqBits = 20
-	}
 	p = append(p, asm.StoreMem(asm.RFP, fpKey, flow, asm.Word))
+	if f.Family == 6 {
+		// The rest of the sequence number is that of the frame sent last: of one
+		// flow there are never 256 frames between sender and receiver.
+		p = append(p, lookup(r.latest)...)
+		p = append(p,
+			asm.JEq.Imm(r0, 0, "pass"),
+			asm.LoadMem(tmp, r0, 0, asm.Word),
+			asm.LoadMem(arg, asm.RFP, fpSeq, asm.DWord),
+			asm.Mov.Reg(sum, tmp),
+			asm.Sub.Reg(sum, arg),
+			asm.And.Imm(sum, 0xff),
+			asm.Sub.Reg(tmp, sum),
+			asm.StoreMem(asm.RFP, fpSeq, tmp, asm.DWord))
+	}
+	// The order within the flow, in the arithmetic of sequence numbers.
 	p = append(p, lookup(r.order)...)
 	p = append(p, asm.JEq.Imm(r0, 0, "pass"))
 	p = append(p, add1(r0, 8)...)
@@ -288,7 +308,7 @@ func (r *Receiver) program(sample uint32) asm.Instructions {
 		asm.LoadMem(tmp, r0, 0, asm.Word),
 		asm.Mov.Reg(sum, arg),
 		asm.Sub.Reg(sum, tmp),
-		asm.LSh.Imm(sum, int32(64-seqBits)),
+		asm.LSh.Imm(sum, 32),
 		asm.JSLT.Imm(sum, 0, "late"),
 		asm.Add.Imm(arg, 1),
 		asm.StoreMem(r0, 0, arg, asm.Word),
@@ -516,7 +536,7 @@ func (r *Receiver) Close() error {
 	if r.prog != nil {
 		errs = append(errs, r.prog.Close())
 	}
-	for _, m := range []*ebpf.Map{r.totals, r.order, r.delay, r.ring} {
+	for _, m := range []*ebpf.Map{r.totals, r.order, r.latest, r.delay, r.ring} {
 		errs = append(errs, m.Close()) // nil is fine
 	}
 	return errors.Join(errs...)

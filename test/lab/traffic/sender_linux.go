@@ -9,6 +9,7 @@ import (
 
 	"github.com/cilium/ebpf"
 	"github.com/cilium/ebpf/asm"
+	"github.com/cilium/ebpf/link"
 	"github.com/cilium/ebpf/rlimit"
 	"golang.org/x/sys/unix"
 
@@ -26,6 +27,7 @@ type Sender struct {
 	cpus  []int
 	progs []*ebpf.Program
 	state []*ebpf.Map // one element of sendState for each CPU
+	holds []*hold     // of progs
 }
 
 // sendState is where a sender's program is.
@@ -33,16 +35,16 @@ type Sender struct {
 //	0 flow that is next   4 its sequence number   8 frames sent
 const sendStateLen = 16
 
-// NewSender prepares to send from cpus out of port in ns.
-func NewSender(ns *netns.Namespace, port string, flows *Flows, cpus []int) (*Sender, error) {
-	s := &Sender{ns: ns, flows: flows, cpus: cpus}
-	if err := s.load(port); err != nil {
+// NewSender prepares to send what r receives from cpus out of port in ns.
+func NewSender(ns *netns.Namespace, port string, r *Receiver, cpus []int) (*Sender, error) {
+	s := &Sender{ns: ns, flows: r.flows, cpus: cpus}
+	if err := s.load(port, r.latest); err != nil {
 		return nil, errors.Join(fmt.Errorf("traffic: sender on %s: %w", port, err), s.Close())
 	}
 	return s, nil
 }
 
-func (s *Sender) load(port string) error {
+func (s *Sender) load(port string, latest *ebpf.Map) error {
 	if err := rlimit.RemoveMemlock(); err != nil {
 		return err
 	}
@@ -65,19 +67,54 @@ func (s *Sender) load(port string) error {
 			Name:         "lab_send",
 			Type:         ebpf.XDP,
 			License:      "BSD",
-			Instructions: s.flows.sendProgram(m, attrs.Index, i, len(s.cpus)),
+			Instructions: s.flows.sendProgram(m, latest, attrs.Index, i, len(s.cpus)),
 		})
 		if err != nil {
 			return err
 		}
 		s.progs = append(s.progs, p)
+		h, err := newHold(s.ns, i, p)
+		if err != nil {
+			return err
+		}
+		s.holds = append(s.holds, h)
 	}
 	return nil
 }
 
-// sendProgram writes the next frame of sender first of step and redirects it to
-// a port.
-func (f *Flows) sendProgram(state *ebpf.Map, port, first, step int) asm.Instructions {
+// A hold keeps a program attached to a port that is never up. The kernel patches
+// its XDP dispatcher for a program that is attached nowhere before and after each
+// run, which takes milliseconds (bpf_prog_change_xdp).
+type hold struct {
+	ns   *netns.Namespace
+	port string
+	link link.Link
+}
+
+func newHold(ns *netns.Namespace, i int, p *ebpf.Program) (*hold, error) {
+	h := &hold{ns: ns, port: fmt.Sprintf("hold%d", i)}
+	err := netns.Join(netns.Port{NS: ns, Name: h.port, Down: true}, netns.Port{NS: ns, Name: h.port + "x", Down: true})
+	if err != nil {
+		return nil, err
+	}
+	attrs, err := ns.Port(h.port)
+	if err == nil {
+		err = ns.Do(func() error {
+			h.link, err = link.AttachXDP(link.XDPOptions{Program: p, Interface: attrs.Index})
+			return err
+		})
+	}
+	if err != nil {
+		return nil, errors.Join(err, ns.Remove(h.port))
+	}
+	return h, nil
+}
+
+func (h *hold) close() error { return errors.Join(h.link.Close(), h.ns.Remove(h.port)) }
+
+// sendProgram writes the next frame of sender first of step, stores its sequence
+// number in latest and redirects it to a port.
+func (f *Flows) sendProgram(state, latest *ebpf.Map, port, first, step int) asm.Instructions {
 	const (
 		data, st, flow, seq, src, dst = asm.R7, asm.R9, asm.R8, asm.R6, asm.R4, asm.R5
 		tmp, sum                      = asm.R1, asm.R2
@@ -182,9 +219,19 @@ func (f *Flows) sendProgram(state *ebpf.Map, port, first, step int) asm.Instruct
 			asm.Mov.Imm(sum, 0xffff),
 			asm.HostTo(asm.BE, sum, asm.Half).WithSymbol("has checksum"),
 			asm.StoreMem(data, offUDPSum6, sum, asm.Half),
-			asm.And.Imm(seq, 0xfffff),
-			asm.Or.Imm(seq, 6<<28))
-		store(offLabel6, seq, asm.Word)
+			asm.StoreMem(asm.RFP, -4, flow, asm.Word),
+			asm.LoadMapPtr(asm.R1, latest.FD()),
+			asm.Mov.Reg(asm.R2, asm.RFP),
+			asm.Add.Imm(asm.R2, -4),
+			asm.FnMapLookupElem.Call(),
+			asm.JEq.Imm(asm.R0, 0, "short"),
+			asm.StoreMem(asm.R0, 0, seq, asm.Word),
+			asm.And.Imm(seq, 0xff),
+			asm.LSh.Imm(seq, 20),
+			asm.Or.Imm(seq, 6<<28),
+			asm.Add.Reg(seq, flow),
+			asm.Add.Imm(seq, 1))
+		store(offClass6, seq, asm.Word)
 	}
 	return append(p,
 		asm.Mov.Imm(asm.R1, int32(port)),
@@ -196,17 +243,18 @@ func (f *Flows) sendProgram(state *ebpf.Map, port, first, step int) asm.Instruct
 	)
 }
 
-// Frames are sent in bursts at this interval, of at most maxBurst: half of what
-// the ring of a veth holds.
+// Paced frames are sent every tick in bursts of at most maxBurst, a quarter of what
+// the ring of a veth holds. A sender that was held up makes good for maxLate and
+// forgoes the rest, so that what it sends at once is bounded.
 const (
 	tick     = time.Millisecond
-	maxBurst = 128
+	maxBurst = 64
+	maxLate  = 5 * time.Millisecond
 )
 
 // Send sends for a time, rate frames per second over all CPUs together in small
-// bursts, or as many as it can when rate is 0. A sender that was held up sends
-// less, it does not catch up in bigger bursts. Send returns early without an
-// error when ctx ends.
+// bursts, or as many as it can when rate is 0. It returns early without an error
+// when ctx ends.
 func (s *Sender) Send(ctx context.Context, rate float64, d time.Duration) error {
 	errs := make(chan error, len(s.cpus))
 	for i := range s.cpus {
@@ -227,31 +275,31 @@ func (s *Sender) send(ctx context.Context, i int, rate float64, d time.Duration)
 	if err := unix.SchedSetaffinity(0, &set); err != nil {
 		return fmt.Errorf("traffic: sender on CPU %d: %w", s.cpus[i], err)
 	}
-	run := ebpf.RunOptions{Data: s.flows.Sent(i, 0, 0), Flags: testXDPLiveFrames}
+	run := ebpf.RunOptions{Data: s.flows.Sent(i, 0, 0), Flags: testXDPLiveFrames, Repeat: 1 << 16, BatchSize: 64}
 	start := time.Now()
-	var sent float64 // and forgone
+	var done float64 // frames sent or forgone
 	for ctx.Err() == nil {
 		elapsed := time.Since(start)
 		if elapsed >= d {
 			break
 		}
-		run.Repeat, run.BatchSize = 1<<16, 64
 		if rate > 0 {
-			due := rate*elapsed.Seconds() - sent
-			if due < 1 {
+			due := rate * elapsed.Seconds()
+			done = max(done, due-rate*maxLate.Seconds())
+			if due-done < 1 {
 				if err := sleep(tick); err != nil {
 					return err
 				}
 				continue
 			}
-			run.Repeat = uint32(min(due, maxBurst))
-			run.BatchSize = min(run.Repeat, 64)
-			sent += max(float64(run.Repeat), due-maxBurst)
+			run.Repeat = uint32(min(due-done, maxBurst))
+			run.BatchSize = run.Repeat
+			done += float64(run.Repeat)
 		}
 		if _, err := s.progs[i].Run(&run); err != nil {
 			return fmt.Errorf("traffic: sender on CPU %d: %w", s.cpus[i], err)
 		}
-		if rate > 0 {
+		if run.Repeat < maxBurst {
 			if err := sleep(tick); err != nil {
 				return err
 			}
@@ -300,6 +348,9 @@ func (s *Sender) SentOf(sent []uint64) []uint64 {
 // Close frees the programs.
 func (s *Sender) Close() error {
 	var errs []error
+	for _, h := range s.holds {
+		errs = append(errs, h.close())
+	}
 	for _, p := range s.progs {
 		errs = append(errs, p.Close())
 	}

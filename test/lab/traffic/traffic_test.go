@@ -34,16 +34,16 @@ func TestSend(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			gen, rcv := join(t)
 			flows := testFlows(tt.family)
-			s, err := NewSender(gen, "g0", flows, tt.cpus)
-			if err != nil {
-				t.Fatal(err)
-			}
-			defer s.Close()
 			r, err := NewReceiver(rcv, "r0", flows, 1)
 			if err != nil {
 				t.Fatal(err)
 			}
 			defer r.Close()
+			s, err := NewSender(gen, "g0", r, tt.cpus)
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer s.Close()
 			if err := s.Send(t.Context(), 100_000, 100*time.Millisecond); err != nil {
 				t.Fatal(err)
 			}
@@ -63,8 +63,13 @@ func TestSend(t *testing.T) {
 func TestSendProgram(t *testing.T) {
 	for _, family := range []int{4, 6} {
 		flows := testFlows(family)
-		ns := newNS(t, "gen")
-		s, err := NewSender(ns, "lo", flows, []int{0, 0, 0})
+		gen, rcv := join(t)
+		r, err := NewReceiver(rcv, "r0", flows, 1)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer r.Close()
+		s, err := NewSender(gen, "g0", r, []int{0, 0, 0})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -137,7 +142,7 @@ func TestReceiveProgram(t *testing.T) {
 				t.Fatalf("IPv%d: flow %d is wrong", family, flow)
 			}
 		}
-		// Each bit of a frame counts, but those of a flow label are its number.
+		// Each bit of a frame counts, but a traffic class is its number.
 		for i := range flows.Len() * 8 {
 			p := flows.Received(1234, 567, 89)
 			p[i/8] ^= 1 << (i % 8)
@@ -145,14 +150,26 @@ func TestReceiveProgram(t *testing.T) {
 			if family == 6 {
 				alien = i/8 >= 12 && i/8 < 14 || i/8 >= offDst6 && i/8 < offDst6+8
 			}
-			label := family == 6 && (i/8 == 15 && i%8 < 4 || i/8 == 16 || i/8 == 17)
+			class := family == 6 && (i/8 == 14 && i%8 < 4 || i/8 == 15 && i%8 >= 4)
 			verdict := uint32(drop)
 			if alien {
 				verdict = pass
 			}
 			wrong, other := give(p, verdict)
-			if (wrong == 1) != (!alien && !label) || (other == 1) != alien {
+			if (wrong == 1) != (!alien && !class) || (other == 1) != alien {
 				t.Errorf("IPv%d: bit %d of byte %d changed: wrong %d, other %d", family, i%8, i/8, wrong, other)
+			}
+		}
+		// Fields that belong to another frame count though the checksum is right.
+		if family == 4 {
+			for _, off := range []int{offID4 + 1, offSrc4 + 3, offDst4 + 3, offFlow4 + 1} {
+				p := flows.Received(1, 2, 3)
+				p[off]++
+				copy(p[offSum4:], []byte{0, 0})
+				binary.BigEndian.PutUint16(p[offSum4:], ^onesSum(p[14:34]))
+				if wrong, _ := give(p, drop); wrong != 1 {
+					t.Errorf("byte %d of another frame is right", off)
+				}
 			}
 		}
 		p := flows.Received(1, 2, 3)
@@ -178,8 +195,10 @@ func TestOrder(t *testing.T) {
 		{"late", 4, []uint32{0, 2, 1, 3}, 1},
 		{"twice", 4, []uint32{0, 1, 1, 2}, 1},
 		{"late IPv6", 6, []uint32{0, 2, 1, 3}, 1},
-		{"wrapped IPv6", 6, []uint32{0x7ffff, 0xffffe, 0xfffff, 0, 1}, 0},
-		{"late over the wrap IPv6", 6, []uint32{0x7ffff, 0xffffe, 0, 0xfffff, 1}, 1},
+		{"long gap IPv6", 6, []uint32{0, 255, 1000, 1255}, 0},
+		{"late after a long gap IPv6", 6, []uint32{0, 1000, 999, 1001}, 1},
+		{"wrapped", 4, []uint32{0x7fffffff, 0xfffffffe, 0xffffffff, 0, 1}, 0},
+		{"late over the wrap", 4, []uint32{0x7fffffff, 0xfffffffe, 0, 0xffffffff, 1}, 1},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			_, rcv := join(t)
@@ -189,7 +208,10 @@ func TestOrder(t *testing.T) {
 				t.Fatal(err)
 			}
 			defer r.Close()
-			for _, seq := range tt.seqs {
+			for i, seq := range tt.seqs {
+				if err := r.latest.Put(uint32(77), slices.Max(tt.seqs[:i+1])+1); err != nil { // one more is on its way
+					t.Fatal(err)
+				}
 				if _, err := r.prog.Run(&ebpf.RunOptions{Data: flows.Received(77, seq, 1)}); err != nil {
 					t.Fatal(err)
 				}
@@ -226,7 +248,7 @@ func BenchmarkSend(b *testing.B) {
 			if err := r.link.Update(drop); err != nil {
 				b.Fatal(err)
 			}
-			s, err := NewSender(gen, "g0", testFlows(family), []int{0})
+			s, err := NewSender(gen, "g0", r, []int{0})
 			if err != nil {
 				b.Fatal(err)
 			}
