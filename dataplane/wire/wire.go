@@ -109,18 +109,19 @@ const (
 type IPv4 []byte
 
 // CheckIPv4 is the gate of IPv4: version, header length, total length and
-// header checksum (RFC 1812, 5.2.2). Bytes behind the total length are no
-// fault.
-func CheckIPv4(b []byte) Fault {
+// header checksum (RFC 1812, 5.2.2). The packet starts in b and has n bytes,
+// n >= len(b), of which b has to hold the header. Bytes behind the total length
+// are no fault.
+func CheckIPv4(b []byte, n int) Fault {
 	if len(b) < IPv4Len {
 		return Truncated
 	}
 	if b[0] == 0x45 {
-		n := int(binary.BigEndian.Uint16(b[2:]))
-		if n < IPv4Len {
+		t := int(binary.BigEndian.Uint16(b[2:]))
+		if t < IPv4Len {
 			return BadHeader
 		}
-		if n > len(b) {
+		if t > n {
 			return Truncated
 		}
 		if Sum20((*[20]byte)(b)) != 0xffff {
@@ -128,17 +129,17 @@ func CheckIPv4(b []byte) Fault {
 		}
 		return OK
 	}
-	return checkIPv4Options(b)
+	return checkIPv4Options(b, n)
 }
 
 // checkIPv4Options is CheckIPv4 for headers that are not of 20 bytes.
-func checkIPv4Options(b []byte) Fault {
+func checkIPv4Options(b []byte, n int) Fault {
 	h := int(b[0]&15) * 4
-	n := int(binary.BigEndian.Uint16(b[2:]))
+	t := int(binary.BigEndian.Uint16(b[2:]))
 	switch {
-	case b[0]>>4 != 4 || h < IPv4Len || n < h:
+	case b[0]>>4 != 4 || h < IPv4Len || t < h:
 		return BadHeader
-	case h > len(b) || n > len(b):
+	case h > len(b) || t > n:
 		return Truncated
 	case Checksum(b[:h]) != 0:
 		return BadChecksum
@@ -236,16 +237,17 @@ func ScanOptions(b []byte) (s OptionSet) {
 //	| ver/4 class/8 label/20 | payload length | next header | hop limit | src | dst |
 type IPv6 []byte
 
-// CheckIPv6 is the gate of IPv6: version and payload length. Bytes behind the
-// payload are no fault.
-func CheckIPv6(b []byte) Fault {
+// CheckIPv6 is the gate of IPv6: version and payload length. The packet starts
+// in b and has n bytes, n >= len(b), of which b has to hold the fixed header.
+// Bytes behind the payload are no fault.
+func CheckIPv6(b []byte, n int) Fault {
 	if len(b) < IPv6Len {
 		return Truncated
 	}
 	if b[0]>>4 != 6 {
 		return BadHeader
 	}
-	if IPv6Len+int(binary.BigEndian.Uint16(b[4:])) > len(b) {
+	if IPv6Len+int(binary.BigEndian.Uint16(b[4:])) > n {
 		return Truncated
 	}
 	return OK
@@ -259,6 +261,9 @@ func (p IPv6) NextHeader() uint8 { return p[6] }
 
 // HopLimit returns the hop limit.
 func (p IPv6) HopLimit() uint8 { return p[7] }
+
+// DecrementHopLimit takes one from the hop limit, which must not be zero.
+func (p IPv6) DecrementHopLimit() { p[7]-- }
 
 // Source returns the source address as two numbers.
 func (p IPv6) Source() (hi, lo uint64) {

@@ -55,7 +55,7 @@ func TestCheckIPv4(t *testing.T) {
 			return b
 		}(), BadChecksum},
 	} {
-		if got := CheckIPv4(c.b); got != c.want {
+		if got := CheckIPv4(c.b, len(c.b)); got != c.want {
 			t.Errorf("%s: got fault %d, want %d", c.name, got, c.want)
 		}
 	}
@@ -75,7 +75,7 @@ func TestDecrementTTL(t *testing.T) {
 		if string(b) != string(want) {
 			t.Fatalf("got % x, want % x", b, want)
 		}
-		if CheckIPv4(b) != OK {
+		if CheckIPv4(b, len(b)) != OK {
 			t.Fatalf("% x does not pass", b)
 		}
 	}
@@ -177,7 +177,7 @@ func FuzzGates(f *testing.F) {
 	f.Add(append(header([]byte{131, 3, 4, 0}, 32, 64, 17), make([]byte, 8)...))
 	f.Add(append([]byte{0x60, 0, 0, 0, 0, 8, 0, 64}, make([]byte, 40)...))
 	f.Fuzz(func(t *testing.T, b []byte) {
-		if CheckIPv4(b) == OK {
+		if CheckIPv4(b, len(b)) == OK {
 			p := IPv4(b)
 			if p.TotalLen() > len(b) || p.HeaderLen() > p.TotalLen() {
 				t.Fatalf("lengths %d, %d of %d pass", p.HeaderLen(), p.TotalLen(), len(b))
@@ -186,12 +186,12 @@ func FuzzGates(f *testing.F) {
 			_, _, _ = p.Source(), p.Destination(), p.Protocol()
 			if p.TTL() > 0 {
 				p.DecrementTTL()
-				if CheckIPv4(b) != OK {
+				if CheckIPv4(b, len(b)) != OK {
 					t.Fatalf("% x does not pass after its TTL was decremented", b)
 				}
 			}
 		}
-		if CheckIPv6(b) == OK {
+		if CheckIPv6(b, len(b)) == OK {
 			p := IPv6(b)
 			if p.TotalLen() > len(b) {
 				t.Fatalf("length %d of %d passes", p.TotalLen(), len(b))
