@@ -1,0 +1,118 @@
+// Command nmfwd forwards IPv4 and IPv6 packets between network ports in user
+// space, over netmap or AF_XDP.
+package main
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"runtime/debug"
+
+	"github.com/alecthomas/kong"
+
+	"nmfwd/config"
+	"nmfwd/dataplane/netmap"
+)
+
+type cli struct {
+	Run     runCmd           `cmd:"" default:"withargs" help:"Forward packets. This is the default."`
+	Import  importCmd        `cmd:"" help:"Print the routes.conf that another system's configuration means."`
+	Version kong.VersionFlag `help:"Print the version and exit."`
+}
+
+type importCmd struct {
+	RC importRC `cmd:"" name:"rc.conf" help:"Translate a FreeBSD rc.conf, or sysrc lines."`
+}
+
+type importRC struct {
+	File string `arg:"" help:"The rc.conf; - for standard input."`
+}
+
+// Exit codes, those of sysexits(3).
+const (
+	exUsage       = 64 // the command line is wrong
+	exDataErr     = 65 // the configuration is wrong
+	exNoInput     = 66 // there is no such file
+	exUnavailable = 69 // a port cannot be had
+	exOSErr       = 71 // the system refused something
+	exNoPerm      = 77 // not permitted
+	exConfig      = 78 // the kernel lacks something or speaks another version
+)
+
+// A coded error ends the program with an exit code of its own.
+type coded struct {
+	code int
+	err  error
+}
+
+func (e coded) Error() string { return e.err.Error() }
+func (e coded) Unwrap() error { return e.err }
+
+// exitCode returns the code that err ends the program with.
+func exitCode(err error) int {
+	var c coded
+	var errs config.Errors
+	var one config.Error
+	switch {
+	case errors.As(err, &errs), errors.As(err, &one):
+		return exDataErr
+	case errors.Is(err, fs.ErrPermission):
+		return exNoPerm
+	case errors.Is(err, netmap.ErrVersion), errors.Is(err, errors.ErrUnsupported):
+		return exConfig
+	case errors.As(err, &c):
+		return c.code
+	}
+	return exOSErr
+}
+
+func version() string {
+	v := "unknown"
+	if b, ok := debug.ReadBuildInfo(); ok {
+		v = b.Main.Version
+		for _, s := range b.Settings {
+			if s.Key == "vcs.revision" && v == "(devel)" {
+				v = s.Value
+			}
+		}
+	}
+	return v
+}
+
+func main() {
+	var c cli
+	parser := kong.Must(&c,
+		kong.Name("nmfwd"),
+		kong.Description("nmfwd forwards IPv4 and IPv6 packets between network ports in user space, over netmap or AF_XDP."),
+		kong.Vars{"version": "nmfwd " + version()},
+		kong.ConfigureHelp(kong.HelpOptions{Compact: true}),
+	)
+	ctx, err := parser.Parse(os.Args[1:])
+	if err != nil {
+		fmt.Fprintf(os.Stderr, "nmfwd: %v\nTry \"nmfwd --help\".\n", err)
+		os.Exit(exUsage)
+	}
+	if err := ctx.Run(); err != nil {
+		fmt.Fprintf(os.Stderr, "nmfwd: %v\n", err)
+		os.Exit(exitCode(err))
+	}
+}
+
+// Run prints the translation and, on standard error, what could not be
+// translated.
+func (c *importRC) Run() error {
+	data, err := readFile(c.File)
+	if err != nil {
+		return coded{exNoInput, err}
+	}
+	text, warnings, err := config.ImportRC(c.File, data)
+	if err != nil {
+		return err
+	}
+	for _, w := range warnings {
+		fmt.Fprintln(os.Stderr, w)
+	}
+	_, err = os.Stdout.Write(text)
+	return err
+}

@@ -1,0 +1,209 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"net/netip"
+	"runtime"
+	"slices"
+	"strings"
+
+	"nmfwd/cmd/nmfwd/setup"
+	"nmfwd/config"
+	"nmfwd/dataplane"
+	"nmfwd/dataplane/afxdp"
+	"nmfwd/dataplane/netmap"
+)
+
+// A backend opens ports of one kind.
+type backend struct {
+	name  string
+	probe func(name string) (dataplane.Rings, error)
+	open  func(cfgs []dataplane.PortConfig, o config.Options, log *slog.Logger) ([]*dataplane.Port, error)
+}
+
+var backends = []backend{
+	{"netmap", netmap.Probe, func(cfgs []dataplane.PortConfig, o config.Options, log *slog.Logger) ([]*dataplane.Port, error) {
+		return netmap.Open(cfgs, netmap.Options{})
+	}},
+	{"afxdp", afxdp.Probe, func(cfgs []dataplane.PortConfig, o config.Options, log *slog.Logger) ([]*dataplane.Port, error) {
+		return afxdp.Open(cfgs, afxdp.Options{FrameSize: o.BufferSize, Note: func(s string) { log.Info(s) }})
+	}},
+}
+
+// choose returns the index in backends of the one that opens p: the one that
+// the configuration asks for, or netmap where it is, or else AF_XDP on Linux.
+func choose(p *config.Port) (int, error) {
+	switch {
+	case p.Driver == "netmap", strings.ContainsAny(p.Name, ":{}"):
+		return 0, nil
+	case p.Driver == "afxdp":
+		return 1, nil
+	case p.Driver == "memory":
+		return 0, fmt.Errorf("%v: port %s: driver memory serves --pcap only", p.Pos, p.Name)
+	}
+	err := netmap.Available()
+	if err == nil {
+		return 0, nil
+	}
+	if runtime.GOOS == "linux" && !errors.Is(err, netmap.ErrVersion) {
+		return 1, nil
+	}
+	return 0, fmt.Errorf("%v: port %s: %w", p.Pos, p.Name, err)
+}
+
+// openPorts opens cfg's devices, in their order. Errors name the port's line.
+func openPorts(cfg *config.Config, log *slog.Logger) (ports []*dataplane.Port, plan dataplane.Plan, at setup.Placement, err error) {
+	devices := cfg.Devices()
+	kinds := make([]int, len(devices))
+	rings := make([]dataplane.Rings, len(devices))
+	for i := range devices {
+		p := &devices[i]
+		if kinds[i], err = choose(p); err != nil {
+			return nil, plan, at, err
+		}
+		if err = setQueues(p, kinds[i]); err != nil {
+			return nil, plan, at, coded{exUnavailable, fmt.Errorf("%v: %w", p.Pos, err)}
+		}
+		if rings[i], err = backends[kinds[i]].probe(p.Name); err != nil {
+			return nil, plan, at, coded{exUnavailable, fmt.Errorf("%v: %w", p.Pos, err)}
+		}
+	}
+	cpus, err := dataplane.CPUs()
+	if err != nil {
+		return nil, plan, at, err
+	}
+	if plan, at, err = setup.Plan(cfg, rings, cpus); err != nil {
+		return nil, plan, at, coded{exDataErr, err}
+	}
+	own := setup.Own(cfg)
+	ports = make([]*dataplane.Port, len(devices))
+	for k := range backends {
+		var cfgs []dataplane.PortConfig
+		var which []int
+		for i, p := range devices {
+			if kinds[i] != k {
+				continue
+			}
+			c := dataplane.PortConfig{
+				Name: p.Name, Host: p.Host, MTU: p.MTU, BufSize: cfg.Options.BufferSize,
+				Owners: plan.Ports[i], Spare: plan.Spare(), Addrs: own, MACs: p.VMACs, Keep: p.OffloadKeep,
+				Native:   cfg.Options.Require == config.RequireNative,
+				ZeroCopy: cfg.Options.Require == config.RequireZeroCopy,
+			}
+			if p.MAC != nil {
+				c.MACs = append([]net.HardwareAddr{p.MAC}, c.MACs...)
+			}
+			cfgs = append(cfgs, c)
+			which = append(which, i)
+		}
+		if len(cfgs) == 0 {
+			continue
+		}
+		opened, err := backends[k].open(cfgs, cfg.Options, log)
+		if err != nil {
+			closePorts(ports, log)
+			return nil, plan, at, coded{exUnavailable, err}
+		}
+		for j, i := range which {
+			ports[i] = opened[j]
+		}
+	}
+	return ports, plan, at, nil
+}
+
+// setQueues gives a device the number of queues that its line asks for.
+func setQueues(p *config.Port, kind int) error {
+	if p.Queues == 0 {
+		return nil
+	}
+	if backends[kind].name == "afxdp" {
+		return afxdp.SetQueues(p.Name, p.Queues)
+	}
+	rings, err := netmap.Probe(p.Name)
+	if err != nil {
+		return err
+	}
+	if rings.RX != p.Queues {
+		return fmt.Errorf("port %s: queues %d: the device has %d, which cannot be set from here: every RX ring needs a reader", p.Name, p.Queues, rings.RX)
+	}
+	return nil
+}
+
+// closePorts closes ports in reverse order of opening.
+func closePorts(ports []*dataplane.Port, log *slog.Logger) {
+	for _, p := range slices.Backward(ports) {
+		if p == nil {
+			continue
+		}
+		if err := p.Device.Close(); err != nil {
+			log.Error("port not closed", "port", p.Name, "err", err)
+		}
+	}
+}
+
+// kernelAddrs returns the addresses that the system gives to a device, without
+// link-local ones.
+func kernelAddrs(name string) ([]netip.Prefix, error) {
+	i, err := net.InterfaceByName(name)
+	if err != nil {
+		return nil, coded{exUnavailable, fmt.Errorf("port %s: %w", name, err)}
+	}
+	addrs, err := i.Addrs()
+	if err != nil {
+		return nil, fmt.Errorf("port %s: addresses: %w", name, err)
+	}
+	var out []netip.Prefix
+	for _, a := range addrs {
+		n, ok := a.(*net.IPNet)
+		if !ok {
+			continue
+		}
+		bits, _ := n.Mask.Size()
+		ip, _ := netip.AddrFromSlice(n.IP)
+		if ip = ip.Unmap(); !ip.IsLinkLocalUnicast() {
+			out = append(out, netip.PrefixFrom(ip, bits))
+		}
+	}
+	return out, nil
+}
+
+// checkHost compares what cfg says of ports with a host stack with what the
+// system has: nmfwd does not configure the system.
+func checkHost(cfg *config.Config, ports []*dataplane.Port) error {
+	var errs config.Errors
+	for i, p := range cfg.Devices() {
+		if !ports[i].Info.Host || !p.Host {
+			continue
+		}
+		have, err := kernelAddrs(p.Name)
+		if err != nil {
+			return err
+		}
+		for _, a := range p.Addrs {
+			if !slices.ContainsFunc(have, func(h netip.Prefix) bool { return h.Addr() == a.Addr() }) {
+				errs = append(errs, config.Error{Pos: p.Pos, Msg: fmt.Sprintf("port %s: the host lacks %v: %s, or say host off", p.Name, a, addCommand(p.Name, a))})
+			}
+		}
+		if p.MAC != nil && p.MAC.String() != ports[i].MAC.String() {
+			errs = append(errs, config.Error{Pos: p.Pos, Msg: fmt.Sprintf("port %s: the host's MAC address is %v, not %v: change one of them, or say host off", p.Name, ports[i].MAC, p.MAC)})
+		}
+	}
+	if errs != nil {
+		return errs
+	}
+	return nil
+}
+
+// addCommand returns the command that gives a device an address.
+func addCommand(name string, a netip.Prefix) string {
+	if runtime.GOOS == "linux" {
+		return fmt.Sprintf("ip address add %v dev %s", a, name)
+	}
+	if a.Addr().Is4() {
+		return fmt.Sprintf("ifconfig %s inet %v alias", name, a)
+	}
+	return fmt.Sprintf("ifconfig %s inet6 %v alias", name, a)
+}

@@ -1,0 +1,109 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"net/netip"
+	"os"
+
+	"nmfwd/cmd/nmfwd/setup"
+	"nmfwd/config"
+	"nmfwd/dataplane"
+	"nmfwd/dataplane/control"
+	"nmfwd/dataplane/memport"
+)
+
+// replay forwards capture files by cfg and prints the counters. Every port of
+// cfg exists; those without a capture receive nothing.
+func replay(cfg *config.Config, pcaps []string, log *slog.Logger) error {
+	if err := cfg.Resolve(func(port string) ([]netip.Prefix, error) {
+		return nil, fmt.Errorf("port %s: addr kernel means nothing with --pcap: write the addresses", port)
+	}); err != nil {
+		return err
+	}
+	files := make(map[string][2]string)
+	for _, s := range pcaps {
+		name, in, out, err := memport.SplitPcap(s)
+		if err != nil {
+			return coded{exUsage, fmt.Errorf("--pcap %s: %w", s, err)}
+		}
+		if i := cfg.Port(name); i < 0 {
+			return coded{exUsage, fmt.Errorf("--pcap %s: the configuration has no port %s", s, name)}
+		}
+		if _, ok := files[name]; ok {
+			return coded{exUsage, fmt.Errorf("--pcap %s: port %s is given twice", s, name)}
+		}
+		files[name] = [2]string{in, out}
+	}
+	r := memport.NewReplay(4096, 1<<16)
+	var ports []*dataplane.Port
+	for _, p := range cfg.Devices() {
+		port, err := r.Open(memport.Config{Name: p.Name, MAC: p.MAC, MTU: p.MTU, Host: p.Host, MinFrame: 60}, files[p.Name][0], files[p.Name][1])
+		if err != nil {
+			closePorts(ports, log)
+			return coded{exNoInput, err}
+		}
+		if p.MAC == nil {
+			log.Info("frames have to be addressed to the port's MAC address, which is made up: set mac in its line", "port", p.Name, "mac", port.MAC)
+		}
+		ports = append(ports, port)
+	}
+	err := replayPorts(cfg, r, ports, log)
+	for _, p := range ports {
+		err = errors.Join(err, p.Device.Close())
+	}
+	return errors.Join(err, r.Err())
+}
+
+func replayPorts(cfg *config.Config, r *memport.Replay, ports []*dataplane.Port, log *slog.Logger) error {
+	spec, err := setup.Spec(cfg, ports)
+	if err != nil {
+		return err
+	}
+	router, err := dataplane.NewRouter(ports, 1, dataplane.Options{Burst: cfg.Options.Burst})
+	if err != nil {
+		return err
+	}
+	defer router.Close()
+	ctl, err := control.New(router, spec, log)
+	if err != nil {
+		return err
+	}
+	w := router.Workers()[0]
+	for n := 1; n > 0 || !r.Done(); {
+		n = w.Step(0)
+		w.Poll(0)
+		ctl.HandlePunts()
+		n += w.Step(0) // what control answered
+	}
+	return printCounters(os.Stdout, router)
+}
+
+// printCounters prints what became of all packets, without zeros.
+func printCounters(out io.Writer, r *dataplane.Router) error {
+	var s dataplane.Snapshot
+	r.Snapshot(&s)
+	var err error
+	line := func(port, what string, n uint64) {
+		if n > 0 && err == nil {
+			_, err = fmt.Fprintf(out, "%-16s %-24s %12d\n", port, what, n)
+		}
+	}
+	for _, p := range s.Ports {
+		q := p.RX[0]
+		line(p.Info.Name, "received", q.Packets)
+		line(p.Info.Name, "forwarded ipv4", q.Forwarded4)
+		line(p.Info.Name, "forwarded ipv6", q.Forwarded6)
+		line(p.Info.Name, "to host", q.ToHost)
+		for k, n := range q.Punted {
+			line(p.Info.Name, "punted "+dataplane.Kind(k).String(), n)
+		}
+		for d, n := range q.Dropped {
+			line(p.Info.Name, "dropped "+dataplane.Reason(d).String(), n)
+		}
+		line(p.Info.Name, "transmitted", p.TX[0].Packets)
+	}
+	return err
+}

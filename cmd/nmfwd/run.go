@@ -1,0 +1,295 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"log/slog"
+	"net/netip"
+	"os"
+	"os/signal"
+	"slices"
+	"sync"
+	"syscall"
+	"time"
+
+	"nmfwd/cmd/nmfwd/setup"
+	"nmfwd/config"
+	"nmfwd/dataplane"
+	"nmfwd/dataplane/control"
+	"nmfwd/dataplane/metrics"
+)
+
+type runCmd struct {
+	Config string   `short:"c" required:"" placeholder:"FILE" help:"The configuration, routes.conf."`
+	Test   bool     `short:"t" help:"Check the configuration and exit."`
+	Status bool     `help:"Print a line with the rate every second."`
+	Pcap   []string `placeholder:"PORT=IN:OUT" sep:"none" help:"Forward the frames of capture file IN to OUT instead of using the port, then print the counters; for any number of ports."`
+	Debug  bool     `help:"Log more."`
+}
+
+// Run is the daemon.
+func (c *runCmd) Run() error {
+	cfg, err := loadConfig(c.Config)
+	if err != nil {
+		return err
+	}
+	for _, w := range cfg.Warnings {
+		fmt.Fprintf(os.Stderr, "%v (warning)\n", w)
+	}
+	if c.Test {
+		return cfg.Resolve(nil)
+	}
+	level := slog.LevelInfo
+	if c.Debug {
+		level = slog.LevelDebug
+	}
+	log := slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: level}))
+	if errs := cfg.Unsupported(); errs != nil {
+		return config.Errors(errs)
+	}
+	if len(c.Pcap) > 0 {
+		return replay(cfg, c.Pcap, log)
+	}
+	if err := cfg.Resolve(kernelAddrs); err != nil {
+		return err
+	}
+	d, err := start(cfg, log)
+	if err != nil {
+		return err
+	}
+	d.path = c.Config
+	return d.serve(c.Status)
+}
+
+// readFile reads a file, or standard input for "-".
+func readFile(name string) ([]byte, error) {
+	if name == "-" {
+		return io.ReadAll(os.Stdin)
+	}
+	return os.ReadFile(name)
+}
+
+func loadConfig(path string) (*config.Config, error) {
+	cfg, err := config.Load(path)
+	var pe *fs.PathError
+	if errors.As(err, &pe) && !errors.Is(err, fs.ErrPermission) {
+		return nil, coded{exNoInput, err}
+	}
+	return cfg, err
+}
+
+// A daemon is a running router.
+type daemon struct {
+	path   string
+	cfg    *config.Config // in use; changed by reload only
+	log    *slog.Logger
+	ports  []*dataplane.Port
+	router *dataplane.Router
+	ctl    *control.Control
+
+	reloads metrics.Reloads
+	cancel  context.CancelFunc
+	tasks   sync.WaitGroup
+	failed  chan error
+}
+
+// start opens the ports and starts the workers, control and metrics.
+func start(cfg *config.Config, log *slog.Logger) (d *daemon, err error) {
+	ports, plan, at, err := openPorts(cfg, log)
+	if err != nil {
+		return nil, err
+	}
+	d = &daemon{cfg: cfg, log: log, ports: ports, failed: make(chan error, 1)}
+	defer func() {
+		if err != nil {
+			d.stop()
+		}
+	}()
+	if err := checkHost(cfg, ports); err != nil {
+		return nil, err
+	}
+	spec, err := setup.Spec(cfg, ports)
+	if err != nil {
+		return nil, err
+	}
+	d.router, err = dataplane.NewRouter(ports, plan.Workers, dataplane.Options{
+		Burst: cfg.Options.Burst,
+		Idle:  idleModes[cfg.Options.Idle],
+		CPUs:  at.Workers,
+		Rest:  at.Rest,
+		Fault: func(err error) { log.Error("descriptor failed, its queues are out of use", "err", err) },
+	})
+	if err != nil {
+		return nil, err
+	}
+	if d.ctl, err = control.New(d.router, spec, log); err != nil {
+		return nil, err
+	}
+	d.report(plan, at)
+	ctx, cancel := context.WithCancel(context.Background())
+	d.cancel = cancel
+	if cfg.Metrics != "" {
+		s, err := metrics.Listen(cfg.Metrics, d.router, d.ctl, &d.reloads, version())
+		if err != nil {
+			return nil, coded{exUnavailable, err}
+		}
+		log.Info("metrics", "url", "http://"+s.Addr().String()+"/metrics")
+		d.tasks.Go(func() {
+			if err := s.Serve(ctx); err != nil {
+				d.failed <- err
+			}
+		})
+	}
+	if err := d.router.Start(); err != nil {
+		return nil, err
+	}
+	d.tasks.Go(func() { d.ctl.Run(ctx) })
+	d.reloads.Done(time.Now(), nil)
+	log.Info("forwarding", "workers", plan.Workers)
+	return d, nil
+}
+
+var idleModes = [...]dataplane.IdleMode{
+	config.Adaptive: dataplane.Adaptive,
+	config.Poll:     dataplane.Sleep,
+	config.Busy:     dataplane.Busy,
+}
+
+// stop ends everything in reverse order of starting.
+func (d *daemon) stop() {
+	if d.router != nil {
+		d.router.Stop()
+	}
+	if d.cancel != nil {
+		d.cancel()
+	}
+	d.tasks.Wait()
+	if d.router != nil {
+		d.router.Close()
+	}
+	closePorts(d.ports, d.log)
+}
+
+// report tells what was opened, and what could be better.
+func (d *daemon) report(plan dataplane.Plan, at setup.Placement) {
+	for i, p := range d.ports {
+		d.log.Info("port", "port", p.Name, "backend", p.Backend, "driver", p.Driver, "mode", p.Mode, "zerocopy", p.ZeroCopy,
+			"mac", p.MAC, "mtu", p.MTU, "host", p.Info.Host, "rx_rings", p.RXRings, "tx_rings", p.TXRings,
+			"rx_slots", p.RXSlots, "tx_slots", p.TXSlots, "bufsize", p.BufSize, "rx_workers", plan.Ports[i].RX, "tx_workers", plan.Ports[i].TX)
+		for _, q := range p.Queues {
+			if q.RX != nil {
+				d.log.Debug("queue", "port", p.Name, "queue", q.Index, "worker", q.Worker, "region", q.RX.Region().Name())
+			}
+		}
+	}
+	if most, least := plan.Imbalance(); most > least+1 || least == 0 {
+		d.log.Warn("workers read different numbers of queues: set the ports' queues or option workers", "most", most, "least", least)
+	}
+	if at.Rest == nil {
+		d.log.Info("workers take every CPU: metrics and control share them", "cpus", at.Workers)
+	}
+}
+
+// serve handles signals until one ends the program.
+func (d *daemon) serve(status bool) error {
+	defer d.stop()
+	signals := make(chan os.Signal, 1)
+	signal.Notify(signals, syscall.SIGTERM, syscall.SIGINT)
+	hup := make(chan os.Signal, 1) // one waiting stands for all that come meanwhile
+	signal.Notify(hup, syscall.SIGHUP)
+	ctx, cancel := context.WithCancel(context.Background())
+	var reloading sync.WaitGroup
+	defer reloading.Wait()
+	defer cancel()
+	reloading.Go(func() {
+		for {
+			select {
+			case <-hup:
+				d.reload(ctx)
+			case <-ctx.Done():
+				return
+			}
+		}
+	})
+	var tick <-chan time.Time
+	var last sample
+	if status {
+		t := time.NewTicker(time.Second)
+		defer t.Stop()
+		tick = t.C
+		last.take(d.router)
+	}
+	for {
+		select {
+		case s := <-signals:
+			d.log.Info("stopping", "signal", s.String())
+			return nil
+		case err := <-d.failed:
+			return err
+		case <-tick:
+			var now sample
+			now.take(d.router)
+			fmt.Println(now.since(&last))
+			last = now
+		}
+	}
+}
+
+// reload makes the configuration file the one in use, or changes nothing.
+func (d *daemon) reload(ctx context.Context) {
+	began := time.Now()
+	cfg, err := d.tryReload(ctx)
+	d.reloads.Done(time.Now(), err)
+	if err != nil {
+		d.log.Error("reload refused, the old configuration stays in use", "err", err)
+		return
+	}
+	for _, w := range cfg.Warnings {
+		d.log.Warn("configuration", "at", w.Pos, "warning", w.Msg)
+	}
+	d.cfg = cfg
+	d.log.Info("reloaded", "routes", len(cfg.Routes), "neighbors", len(cfg.Neighbors), "took", time.Since(began).Round(time.Millisecond))
+}
+
+func (d *daemon) tryReload(ctx context.Context) (*config.Config, error) {
+	cfg, err := loadConfig(d.path)
+	if err != nil {
+		return nil, err
+	}
+	if errs := slices.Concat(cfg.Unsupported(), config.NeedsRestart(d.cfg, cfg)); errs != nil {
+		return nil, config.Errors(errs)
+	}
+	if err := cfg.Resolve(kernelAddrs); err != nil {
+		return nil, err
+	}
+	if err := checkHost(cfg, d.ports); err != nil {
+		return nil, err
+	}
+	spec, err := setup.Spec(cfg, d.ports)
+	if err != nil {
+		return nil, err
+	}
+	// While both configurations may be in use, what either one calls its own
+	// stays with the host.
+	if err := d.setAddrs(append(setup.Own(d.cfg), setup.Own(cfg)...)); err != nil {
+		return nil, err
+	}
+	if err := d.ctl.Reload(ctx, spec); err != nil {
+		return nil, errors.Join(err, d.setAddrs(setup.Own(d.cfg)))
+	}
+	return cfg, d.setAddrs(setup.Own(cfg))
+}
+
+func (d *daemon) setAddrs(own []netip.Addr) error {
+	for _, p := range d.ports {
+		if f, ok := p.Device.(dataplane.AddressFilter); ok {
+			if err := f.SetAddrs(own); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}

@@ -1,0 +1,120 @@
+// Package setup turns a configuration into what the data plane is made of. It
+// is the one place that knows both.
+package setup
+
+import (
+	"fmt"
+	"net/netip"
+	"slices"
+
+	"nmfwd/config"
+	"nmfwd/dataplane"
+	"nmfwd/dataplane/control"
+	"nmfwd/dataplane/wire"
+	"nmfwd/fib"
+	"nmfwd/fib/neigh"
+)
+
+// Spec returns what cfg, resolved, wants of ports, which are those of
+// cfg.Devices in the same order.
+func Spec(cfg *config.Config, ports []*dataplane.Port) (*control.Spec, error) {
+	s := &control.Spec{
+		Routes:       make([]fib.Route, 0, len(cfg.Routes)),
+		MaxNeighbors: cfg.Options.Neighbors,
+	}
+	for i, p := range cfg.Devices() {
+		o := ports[i]
+		q := control.Port{MAC: wire.MACOf(o.MAC), Addrs: p.Addrs, MTU: o.MTU, Host: p.Host && o.Info.Host}
+		if p.MAC != nil {
+			q.MAC = wire.MACOf(p.MAC)
+		}
+		if p.MTU != 0 {
+			if p.MTU > o.MTU {
+				return nil, fmt.Errorf("%v: port %s: mtu %d is more than the device's %d", p.Pos, p.Name, p.MTU, o.MTU)
+			}
+			q.MTU = p.MTU
+		}
+		for _, m := range p.VMACs {
+			q.MACs = append(q.MACs, wire.MACOf(m))
+		}
+		s.Ports = append(s.Ports, q)
+	}
+	for i := range cfg.Routes {
+		s.Routes = append(s.Routes, route(&cfg.Routes[i]))
+	}
+	for _, n := range cfg.Neighbors {
+		s.Neighbors = append(s.Neighbors, neigh.Entry{
+			Key:   neigh.Key{Port: uint16(n.Port), Addr: n.Addr.WithZone("")},
+			MAC:   wire.MACOf(n.MAC),
+			State: neigh.Static,
+		})
+	}
+	return s, nil
+}
+
+var kinds = [...]fib.Kind{
+	config.Via:       fib.Via,
+	config.OnLink:    fib.OnLink,
+	config.Blackhole: fib.Blackhole,
+	config.Reject:    fib.Reject,
+}
+
+func route(r *config.Route) fib.Route {
+	f := fib.Route{Prefix: r.Prefix, Origin: fib.Static, Kind: kinds[r.Kind], MTU: r.MTU}
+	switch r.Kind {
+	case config.Via:
+		f.Gateway, f.Port = r.Hops[0].Gateway.WithZone(""), uint16(r.Hops[0].Port)
+	case config.OnLink:
+		f.Port = uint16(r.Port)
+	}
+	return f
+}
+
+// Own returns the addresses that belong to the router itself, on any port:
+// packets to them are never forwarded.
+func Own(cfg *config.Config) []netip.Addr {
+	var own []netip.Addr
+	for _, p := range cfg.Ports {
+		for _, a := range p.Addrs {
+			for _, x := range []netip.Addr{a.Addr(), control.Broadcast(a), control.SubnetRouter(a)} {
+				if x.IsValid() && !slices.Contains(own, x) {
+					own = append(own, x)
+				}
+			}
+		}
+	}
+	return own
+}
+
+// Placement says where threads run.
+type Placement struct {
+	Workers []int // the CPU of each worker, in turn
+	Rest    []int // the CPUs of all other threads, nil for any
+}
+
+// Plan spreads the rings of cfg's devices over workers, and the workers over
+// cpus, those that the process may use. Where there are more CPUs than workers,
+// the first is left to everything else.
+func Plan(cfg *config.Config, rings []dataplane.Rings, cpus []int) (dataplane.Plan, Placement, error) {
+	use := cfg.Options.CPUs
+	for _, c := range use {
+		if !slices.Contains(cpus, c) {
+			at, _ := cfg.Options.Set("cpus")
+			return dataplane.Plan{}, Placement{}, fmt.Errorf("%v: CPU %d is not among those that nmfwd may use: %v", at, c, cpus)
+		}
+	}
+	if use == nil {
+		use = cpus
+	}
+	plan := dataplane.MakePlan(rings, cfg.Options.Workers, len(use))
+	if cfg.Options.CPUs == nil && plan.Workers < len(use) {
+		use = use[1:]
+	}
+	at := Placement{Workers: use}
+	for _, c := range cpus {
+		if !slices.Contains(use[:min(plan.Workers, len(use))], c) {
+			at.Rest = append(at.Rest, c)
+		}
+	}
+	return plan, at, nil
+}
