@@ -66,6 +66,8 @@ type parser struct {
 	col   int  // after the last word
 	stop  bool // the line has had its one message
 
+	strict bool // offer no conversion of lines of other tools
+
 	names    map[string]int32 // number of a name
 	list     []string         // name of a number
 	owner    []int32          // index in Ports of a number's port; firstTag+i for that of VLANs[i]; or unset
@@ -236,7 +238,7 @@ func (p *parser) fail(i int, msg string) {
 	if p.stop {
 		return
 	}
-	if j, line, ok := convert(p.words); ok {
+	if j, line, ok := convert(p.words); ok && !p.strict && readable(line) {
 		p.stop = true
 		p.errorAt(p.words[j].col, fmt.Sprintf("%s is not a word of this language: write %s", quote(p.words[j].s), line))
 		return
@@ -246,6 +248,14 @@ func (p *parser) fail(i int, msg string) {
 		col = p.words[i].col
 	}
 	p.errorAt(col, msg)
+}
+
+// readable reports whether a line reads without an error of its own.
+func readable(line string) bool {
+	p := newParser()
+	p.strict = true
+	p.text("", line)
+	return len(p.errs) == 0
 }
 
 // word returns word i, or "" behind the last.
@@ -394,6 +404,9 @@ func (p *parser) settings(port *Port, i int, v *VLAN) {
 		if !slices.Contains(names, key) {
 			p.noAddr = true
 			p.unknown(i, "word", names)
+			for i+1 < len(p.words) && !slices.Contains(names, p.words[i+1].s) && !strings.Contains(p.words[i+1].s, "/") {
+				i++ // what belongs to the unknown word
+			}
 			continue
 		}
 		if key != "vmac" && slices.Contains(seen, key) {
@@ -813,17 +826,17 @@ func sameHops(a, b []Hop) bool {
 	return true
 }
 
-// A prefixIndex finds the index of a route by its prefix: an open hash table of
-// indexes, which costs a million routes 8 MB.
+// A prefixIndex finds the index of a route by its prefix: an open hash table
+// that costs a million routes 16 MB.
 type prefixIndex struct {
-	slots []int32 // index+1, 0 for empty; the length is a power of two
-	n     int
+	slots []uint64 // hash, of which the upper half is kept, and index+1; 0 for empty
+	n     int      // slots in use
 }
 
-// grow makes place for n routes, which the index must be filled with again.
+// grow makes place for n routes; the routes so far have to be added again.
 func (x *prefixIndex) grow(n int) {
 	if size := 1 << bits.Len(uint(2*max(n, 32)-1)); size > len(x.slots) {
-		x.slots = make([]int32, size)
+		x.slots = make([]uint64, size)
 		x.n = 0
 	}
 }
@@ -831,36 +844,37 @@ func (x *prefixIndex) grow(n int) {
 // add returns the index of the route for pfx among routes and true, or adds
 // len(routes) and returns false.
 func (x *prefixIndex) add(pfx netip.Prefix, routes []Route) (int, bool) {
-	if 2*(len(routes)+1) > len(x.slots) || x.n != len(routes) {
+	if 2*len(routes) >= len(x.slots) {
 		x.grow(2 * (len(routes) + 1))
-		clear(x.slots)
-		x.n = 0
-		for i := range routes {
-			*x.find(routes[i].Prefix, routes) = int32(i + 1)
-			x.n++
-		}
 	}
-	s := x.find(pfx, routes)
-	if *s > 0 {
-		return int(*s - 1), true
+	for x.n < len(routes) {
+		s, h := x.find(routes[x.n].Prefix, routes)
+		x.n++
+		*s = h | uint64(x.n)
 	}
-	*s = int32(len(routes) + 1)
+	s, h := x.find(pfx, routes)
+	if *s != 0 {
+		return int(uint32(*s)) - 1, true
+	}
 	x.n++
+	*s = h | uint64(x.n)
 	return 0, false
 }
 
-// find returns the slot of pfx, empty or not.
-func (x *prefixIndex) find(pfx netip.Prefix, routes []Route) *int32 {
+// find returns the slot of pfx, empty or not, and the part of the hash that
+// belongs in it.
+func (x *prefixIndex) find(pfx netip.Prefix, routes []Route) (slot *uint64, hash uint64) {
 	b := pfx.Addr().As16()
 	h := binary.LittleEndian.Uint64(b[:8])*0x9e3779b97f4a7c15 + uint64(pfx.Bits())
 	h = (bits.RotateLeft64(h, 32) ^ binary.LittleEndian.Uint64(b[8:])) * 0xd6e8feb86659fd93
 	h ^= h >> 32
 	h *= 0xd6e8feb86659fd93
+	hash = h &^ (1<<32 - 1)
 	mask := uint64(len(x.slots) - 1)
 	for i := h >> 32; ; i++ {
 		s := &x.slots[i&mask]
-		if *s == 0 || routes[*s-1].Prefix == pfx {
-			return s
+		if *s == 0 || *s&^(1<<32-1) == hash && routes[uint32(*s)-1].Prefix == pfx {
+			return s, hash
 		}
 	}
 }

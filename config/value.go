@@ -58,15 +58,20 @@ func alternatives(names []string) string {
 	return strings.Join(names[:last], ", ") + " or " + names[last]
 }
 
-// nearest returns the name with the smallest edit distance to s, if there is
-// one near enough to be meant.
+// nearest returns the name that s abbreviates, or with the smallest edit
+// distance to it, if there is one near enough to be meant.
 func nearest(s string, names []string) (string, bool) {
 	if len(s) > 40 {
 		return "", false
 	}
+	s = strings.ToLower(s)
 	best, at := len(s)/2+2, ""
 	for _, n := range names {
-		if d := distance(strings.ToLower(s), n); d < best {
+		d := distance(s, n)
+		if len(s) > 1 && strings.HasPrefix(n, s) {
+			d = 1 // an abbreviation
+		}
+		if d < best {
 			best, at = d, n
 		}
 	}
@@ -402,7 +407,7 @@ func portName(name, driver string) string {
 		most = maxNetmapName
 		if i := strings.IndexAny(name, "{}"); i >= 0 {
 			base = name[:i]
-			if id := name[i+1:]; base == "" || id == "" || strings.ContainsAny(id, "{}") {
+			if id := name[i+1:]; base == "" || id == "" || strings.ContainsAny(id, "{}.:") {
 				return quote(name) + " is not a pipe: its two ends are such as x{1 and x}1"
 			}
 		}
@@ -420,9 +425,9 @@ func portName(name, driver string) string {
 			return fmt.Sprintf("%s picks rings of a device: nmfwd opens all rings of a port itself, write %s", quote(name), base[:i]+name[len(base):])
 		}
 	}
-	if dev, id, ok := strings.Cut(base, "."); ok && dev != "" {
-		if n, wrong := number(id, 1, maxVLAN); wrong == "" {
-			return fmt.Sprintf("%s is a VLAN of a device, which cannot be opened itself: write vlan %d on %s", quote(name), n, dev)
+	if i := strings.LastIndexByte(base, '.'); i > 0 {
+		if id, wrong := number(base[i+1:], 1, maxVLAN); wrong == "" {
+			return fmt.Sprintf("%s is a VLAN of a device, which cannot be opened itself: write vlan %d on %s", quote(name), id, base[:i])
 		}
 	}
 	return ""
