@@ -27,7 +27,6 @@ const More SlotFlags = 1
 // Buffers may be exchanged between all queues of one region and between no
 // others. A Region is shared by the workers; a buffer has one owner at a time.
 type Region struct {
-	number int // among the regions of a router
 	name   string
 	mem    []byte
 	stride uint32

@@ -16,7 +16,8 @@ import (
 )
 
 // replay forwards capture files by cfg and prints the counters. Every port of
-// cfg exists; those without a capture receive nothing.
+// cfg exists; those without a capture receive nothing. What is for a host goes
+// to hosts in memory, which forget it.
 func replay(cfg *config.Config, pcaps []string, log *slog.Logger) error {
 	if err := cfg.Resolve(func(port string) ([]netip.Prefix, error) {
 		return nil, fmt.Errorf("port %s: addr kernel means nothing with --pcap: write the addresses", port)
@@ -39,25 +40,35 @@ func replay(cfg *config.Config, pcaps []string, log *slog.Logger) error {
 	}
 	r := memport.NewReplay(4096, 1<<16)
 	var ports []*dataplane.Port
+	var hosts []*memport.Port
 	for _, p := range cfg.Devices() {
-		port, err := r.Open(memport.Config{Name: p.Name, MAC: p.MAC, MTU: p.MTU, Host: p.Host, MinFrame: 60}, files[p.Name][0], files[p.Name][1])
+		port, err := r.Open(memport.Config{Name: p.Name, MAC: p.MAC, MTU: p.MTU, MinFrame: 60}, files[p.Name][0], files[p.Name][1])
 		if err != nil {
 			closePorts(ports, log)
 			return coded{exNoInput, err}
 		}
 		if p.MAC == nil {
-			log.Info("frames have to be addressed to the port's MAC address, which is made up: set mac in its line", "port", p.Name, "mac", port.MAC)
+			log.Info("frames have to be addressed to the port's MAC address, which is made up: set mac in its line", "port", p.Name, "mac", port.MAC.String())
+		}
+		if p.Host {
+			host, err := memport.New(r.Region(), memport.Config{Name: p.Name + " host"})
+			if err != nil {
+				closePorts(append(ports, port), log)
+				return err
+			}
+			port.Host, port.Info.Host = host.Queues, true
+			hosts = append(hosts, host)
 		}
 		ports = append(ports, port)
 	}
-	err := replayPorts(cfg, r, ports, log)
+	err := replayPorts(cfg, r, ports, hosts, log)
 	for _, p := range ports {
 		err = errors.Join(err, p.Device.Close())
 	}
 	return errors.Join(err, r.Err())
 }
 
-func replayPorts(cfg *config.Config, r *memport.Replay, ports []*dataplane.Port, log *slog.Logger) error {
+func replayPorts(cfg *config.Config, r *memport.Replay, ports []*dataplane.Port, hosts []*memport.Port, log *slog.Logger) error {
 	spec, err := setup.Spec(cfg, ports)
 	if err != nil {
 		return err
@@ -77,6 +88,9 @@ func replayPorts(cfg *config.Config, r *memport.Replay, ports []*dataplane.Port,
 		w.Poll(0)
 		ctl.HandlePunts()
 		n += w.Step(0) // what control answered
+		for _, h := range hosts {
+			h.Discard(0)
+		}
 	}
 	return printCounters(os.Stdout, router)
 }
