@@ -34,14 +34,19 @@ type options struct {
 
 func main() {
 	var o options
-	family := flag.String("family", "both", "send `4`, 6 or both")
-	flag.StringVar(&o.dut, "dut", "nmfwd", "what forwards: nmfwd or `kernel`")
-	flag.StringVar(&o.program, "nmfwd", "bin/nmfwd", "the `program`")
-	flag.StringVar(&o.config, "config", "examples/apu2/routes.conf", "its configuration `file`")
-	flag.Float64Var(&o.rate, "rate", 100_000, "frames per second over all senders")
-	flag.Float64Var(&o.seconds, "seconds", 4, "of each family, up to 20")
-	flag.BoolVar(&o.overload, "overload", false, "send as fast as possible; loss is no fault")
-	flag.Parse()
+	flags := flag.NewFlagSet("lab", flag.ContinueOnError)
+	family := flags.String("family", "both", "send `4`, 6 or both")
+	flags.StringVar(&o.dut, "dut", "nmfwd", "what forwards: nmfwd or `kernel`")
+	flags.StringVar(&o.program, "nmfwd", "bin/nmfwd", "the `program`")
+	flags.StringVar(&o.config, "config", "examples/apu2/routes.conf", "its configuration `file`")
+	flags.Float64Var(&o.rate, "rate", 100_000, "frames per second over all senders")
+	flags.Float64Var(&o.seconds, "seconds", 4, "of each family, up to 20")
+	flags.BoolVar(&o.overload, "overload", false, "send as fast as possible; loss is no fault")
+	if err := flags.Parse(os.Args[1:]); errors.Is(err, flag.ErrHelp) {
+		os.Exit(0)
+	} else if err != nil {
+		os.Exit(exUsage)
+	}
 	switch *family {
 	case "4":
 		o.families = []int{4}
@@ -50,8 +55,8 @@ func main() {
 	case "both":
 		o.families = []int{4, 6}
 	}
-	if o.families == nil || o.dut != "nmfwd" && o.dut != "kernel" || !(o.rate > 0) || !(o.seconds > 0 && o.seconds <= 20) || flag.NArg() > 0 {
-		flag.Usage()
+	if o.families == nil || o.dut != "nmfwd" && o.dut != "kernel" || !(o.rate > 0) || !(o.seconds > 0 && o.seconds <= 20) || flags.NArg() > 0 {
+		flags.Usage()
 		os.Exit(exUsage)
 	}
 	if os.Geteuid() != 0 {
@@ -73,7 +78,7 @@ func main() {
 func run(ctx context.Context, o *options) (err error) {
 	ctx, cancel := context.WithTimeout(ctx, time.Duration(float64(len(o.families))*o.seconds*float64(time.Second))+30*time.Second)
 	defer cancel()
-	l, err := apu2.New(queues)
+	l, err := apu2.New(queues, queues)
 	if err != nil {
 		return err
 	}

@@ -53,16 +53,17 @@ type Lab struct {
 	Generator, Router, Receiver *netns.Namespace
 }
 
-// New makes a lab whose ports have queues queues of each direction.
-func New(queues int) (*Lab, error) {
+// New makes a lab. Igb1 and gen0 have as many queues of each direction as the
+// first number says, igb2 and rcv0 as the second.
+func New(queues1, queues2 int) (*Lab, error) {
 	l := &Lab{}
-	if err := l.build(queues); err != nil {
+	if err := l.build(queues1, queues2); err != nil {
 		return nil, errors.Join(err, l.Close())
 	}
 	return l, nil
 }
 
-func (l *Lab) build(queues int) error {
+func (l *Lab) build(queues1, queues2 int) error {
 	var err error
 	for _, n := range []struct {
 		to   **netns.Namespace
@@ -72,10 +73,10 @@ func (l *Lab) build(queues int) error {
 			return err
 		}
 	}
-	if err := l.joinGenerator(queues); err != nil {
+	if err := l.joinGenerator(queues1); err != nil {
 		return err
 	}
-	if err := l.joinReceiver(queues); err != nil {
+	if err := l.joinReceiver(queues2); err != nil {
 		return err
 	}
 	return l.Forward(false)

@@ -1,0 +1,368 @@
+//go:build integration && linux
+
+package kernel
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/netip"
+	"os"
+	"os/exec"
+	"strings"
+	"testing"
+	"time"
+
+	"nmfwd/test/lab/apu2"
+	"nmfwd/test/netns"
+)
+
+// TestPing sends echo requests of every size.
+func TestPing(t *testing.T) {
+	b := newBed(t)
+	for _, f := range families {
+		t.Run(f.name, func(t *testing.T) {
+			p, err := b.Generator.NewPinger(apu2.ReceiverAddrs[f.index].Addr())
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer p.Close()
+			for size := range f.most + 1 {
+				if err := p.Ping(size, 2*time.Second); err != nil {
+					t.Fatal(err)
+				}
+			}
+			grew := b.settle()
+			for _, port := range []string{apu2.IGB1, apu2.IGB2} {
+				got := grew.Sum("nmfwd_forwarded_packets_total", `device="`+port+`"`, `family="`+f.ip+`"`)
+				if got != float64(f.most+1) {
+					t.Errorf("%s forwarded %.0f packets, want %d", port, got, f.most+1)
+				}
+			}
+			// A byte more makes two fragments, which a router forwards like any packet.
+			if err := p.Ping(f.most+1, 2*time.Second); err != nil {
+				t.Error(err)
+			}
+			b.settle()
+		})
+	}
+	b.stop()
+}
+
+// TestIperf runs iperf3 both ways.
+func TestIperf(t *testing.T) {
+	if _, err := exec.LookPath("iperf3"); err != nil {
+		t.Fatalf("iperf3 is needed: apt-get install iperf3: %v", err)
+	}
+	b := newBed(t)
+	iperfServer(b, "5201")
+	for _, f := range families {
+		for _, proto := range []struct {
+			name string
+			args []string
+		}{
+			{"TCP", nil},
+			{"UDP", []string{"-u", "-b", "20M", "-l", "1400"}},
+		} {
+			for _, way := range []struct {
+				name string
+				args []string
+			}{{"to receiver", nil}, {"to generator", []string{"-R"}}} {
+				t.Run(f.name+" "+proto.name+" "+way.name, func(t *testing.T) {
+					ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+					defer cancel()
+					args := append([]string{"-c", apu2.ReceiverAddrs[f.index].Addr().String(), "-p", "5201", "-t", "1", "-J"}, proto.args...)
+					out, err := b.Generator.Output(ctx, "iperf3", append(args, way.args...)...)
+					if err != nil {
+						t.Fatal(err)
+					}
+					checkIperf(t, out, proto.name == "UDP")
+					grew := b.settle("tx_full") // TCP finds the limit by loss
+					for _, port := range []string{apu2.IGB1, apu2.IGB2} {
+						if grew.Sum("nmfwd_forwarded_packets_total", `device="`+port+`"`, `family="`+f.ip+`"`) == 0 {
+							t.Errorf("%s forwarded nothing", port)
+						}
+					}
+				})
+			}
+		}
+	}
+	b.stop()
+}
+
+// iperfServer starts a server in the receiver and waits until it listens.
+func iperfServer(b *bed, port string) {
+	b.Helper()
+	r, w, err := os.Pipe()
+	if err != nil {
+		b.Fatal(err)
+	}
+	defer w.Close()
+	cmd := exec.Command("iperf3", "-s", "-p", port, "--forceflush")
+	cmd.Stdout, cmd.Stderr = w, w
+	if err := b.Receiver.Start(cmd); err != nil {
+		b.Fatal(err)
+	}
+	listening := make(chan error, 1)
+	go func() {
+		defer r.Close()
+		s := bufio.NewScanner(r)
+		for s.Scan() {
+			if strings.Contains(s.Text(), "listening") {
+				listening <- nil
+				break
+			}
+		}
+		if s.Err() != nil {
+			listening <- s.Err()
+		}
+		_, _ = io.Copy(io.Discard, r) // ends with the server
+	}()
+	select {
+	case err := <-listening:
+		if err != nil {
+			b.Fatal(err)
+		}
+	case <-time.After(10 * time.Second):
+		b.Fatal("iperf3 does not listen")
+	}
+}
+
+// checkIperf reads the client's report.
+func checkIperf(t *testing.T, report string, udp bool) {
+	t.Helper()
+	var r struct {
+		End struct {
+			Sum struct { // UDP
+				Bytes       float64
+				Packets     float64
+				LostPackets float64 `json:"lost_packets"`
+				LostPercent float64 `json:"lost_percent"`
+			}
+			SumReceived struct { // TCP
+				Bytes         float64
+				BitsPerSecond float64 `json:"bits_per_second"`
+			} `json:"sum_received"`
+		}
+	}
+	if err := json.Unmarshal([]byte(report), &r); err != nil {
+		t.Fatalf("iperf3: %v: %s", err, report)
+	}
+	if !udp {
+		t.Logf("%.0f Mbit/s", r.End.SumReceived.BitsPerSecond/1e6)
+		if r.End.SumReceived.Bytes < 1e6 {
+			t.Errorf("%.0f bytes received in a second", r.End.SumReceived.Bytes)
+		}
+		return
+	}
+	s := r.End.Sum
+	t.Logf("%.0f packets, %.0f lost", s.Packets, s.LostPackets)
+	if s.Packets < 500 || s.LostPercent > 5 { // 1,785 in a second; iperf3 itself may lose some
+		t.Errorf("%.0f packets sent, %.0f lost", s.Packets, s.LostPackets)
+	}
+}
+
+// TestChecksumOffload leaves checksums to the generator's device. TCP does not
+// get through: the receiver's kernel counts checksum errors. All else goes on.
+func TestChecksumOffload(t *testing.T) {
+	b := newBed(t)
+	for _, f := range families {
+		t.Run(f.name, func(t *testing.T) {
+			dst := apu2.ReceiverAddrs[f.index].Addr()
+			l, err := b.Receiver.Listen("tcp", netip.AddrPortFrom(dst, 0).String())
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer l.Close()
+			connect := func(timeout time.Duration) error {
+				ctx, cancel := context.WithTimeout(t.Context(), timeout)
+				defer cancel()
+				c, err := b.Generator.Dial(ctx, "tcp", l.Addr().String())
+				if err == nil {
+					err = c.Close()
+				}
+				return err
+			}
+			if err := connect(5 * time.Second); err != nil {
+				t.Errorf("with checksums written by the kernel: %v", err)
+			}
+			errs := func() uint64 {
+				n, err := snmp(b.Receiver, "Tcp", "InCsumErrors")
+				if err != nil {
+					t.Fatal(err)
+				}
+				return n
+			}
+			before := errs()
+			if before != 0 && f.index == 0 {
+				t.Errorf("%d TCP checksum errors before", before)
+			}
+			if err := b.Generator.SetFeature(apu2.Gen0, netns.TXChecksum, true); err != nil {
+				t.Fatal(err)
+			}
+			var nerr net.Error
+			if err := connect(1500 * time.Millisecond); !errors.As(err, &nerr) || !nerr.Timeout() {
+				t.Errorf("with checksums left to the device: %v, want a timeout", err)
+			}
+			if after := errs(); after == before {
+				t.Error("the receiver's kernel counted no TCP checksum error")
+			}
+			if err := b.ping(b.Generator, dst, 100); err != nil {
+				t.Error(err)
+			}
+			if err := b.Generator.SetFeature(apu2.Gen0, netns.TXChecksum, false); err != nil {
+				t.Fatal(err)
+			}
+			if err := connect(5 * time.Second); err != nil {
+				t.Errorf("with checksums written by the kernel again: %v", err)
+			}
+			b.settle()
+		})
+	}
+	b.stop()
+}
+
+// TestRouterItself talks to the router's own addresses while it forwards.
+func TestRouterItself(t *testing.T) {
+	b := newBed(t)
+	f := b.send(4, 20_000, 0, 1)
+	for _, list := range [][]netip.Prefix{apu2.IGB1Addrs, apu2.IGB2Addrs} {
+		for _, p := range list {
+			if err := b.ping(b.Generator, p.Addr(), 1000); err != nil {
+				t.Error(err)
+			}
+			if err := echo(t, b.Generator, b.Router, p.Addr()); err != nil {
+				t.Errorf("TCP to %v: %v", p.Addr(), err)
+			}
+		}
+	}
+	f.more(1000)
+	f.endWithoutLoss()
+	grew := b.settle()
+	if n := grew.Sum("nmfwd_host_packets_total", `direction="to_host"`, `device="igb1"`); n < 16 {
+		t.Errorf("%.0f packets to the host, want at least those of 4 pings and 4 connections", n)
+	}
+	b.stop()
+}
+
+// echo sends a megabyte to addr over TCP and reads it back.
+func echo(t *testing.T, from, to *netns.Namespace, addr netip.Addr) error {
+	l, err := to.Listen("tcp", netip.AddrPortFrom(addr, 0).String())
+	if err != nil {
+		return err
+	}
+	defer l.Close()
+	go func() {
+		c, err := l.Accept()
+		if err != nil {
+			return // closed
+		}
+		defer c.Close()
+		_, _ = io.Copy(c, c) // the other side notices
+	}()
+	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
+	defer cancel()
+	c, err := from.Dial(ctx, "tcp", l.Addr().String())
+	if err != nil {
+		return err
+	}
+	defer c.Close()
+	if err := c.SetDeadline(time.Now().Add(10 * time.Second)); err != nil {
+		return err
+	}
+	sent := make([]byte, 1<<20)
+	for i := range sent {
+		sent[i] = byte(i * i >> 8)
+	}
+	writing := make(chan error, 1)
+	go func() {
+		_, err := c.Write(sent)
+		writing <- err
+	}()
+	got := make([]byte, len(sent))
+	if _, err := io.ReadFull(c, got); err != nil {
+		return errors.Join(err, <-writing)
+	}
+	for i := range got {
+		if got[i] != sent[i] {
+			return fmt.Errorf("byte %d is %#x, want %#x", i, got[i], sent[i])
+		}
+	}
+	return <-writing
+}
+
+// TestQueues sends from one CPU at a time: the metrics of each queue count what
+// was sent to it, by either family.
+func TestQueues(t *testing.T) {
+	b := newBed(t)
+	for i, family := range []int{4, 6} {
+		for cpu := range 2 {
+			f := b.send(family, 20_000, cpu)
+			f.more(2000)
+			sent := float64(f.endWithoutLoss().Sent)
+			grew := b.settle()
+			label := fmt.Sprintf(`queue="%d"`, cpu)
+			for _, c := range []struct {
+				what string
+				got  float64
+				want float64
+			}{
+				{"forwarded", grew.Sum("nmfwd_forwarded_packets_total", `device="igb1"`, label, `family="`+families[i].ip+`"`), sent},
+				{"forwarded of all queues", grew.Sum("nmfwd_forwarded_packets_total"), sent},
+				{"transmitted", grew.Sum("nmfwd_transmit_packets_total", `device="igb2"`), sent},
+				{"received less what the host got", grew.Sum("nmfwd_receive_packets_total", `device="igb1"`, label) -
+					grew.Sum("nmfwd_host_packets_total", `device="igb1"`, label, `direction="to_host"`), sent},
+				{"bytes transmitted", grew.Sum("nmfwd_transmit_bytes_total", `device="igb2"`), sent * float64(apu2.Flows(family).Len())},
+			} {
+				if c.got != c.want {
+					t.Errorf("IPv%d from CPU %d: %s: %.0f, want %.0f", family, cpu, c.what, c.got, c.want)
+				}
+			}
+		}
+	}
+	b.stop()
+}
+
+// TestHandOff has one port of one queue, so that what comes in by the other's
+// second queue has to pass from one worker to the other.
+func TestHandOff(t *testing.T) {
+	l := newLab(t, 2, 1)
+	b := startBed(t, l, labConfig(t)+"option workers 2\n")
+	for _, family := range []int{4, 6} {
+		f := b.send(family, 20_000, 0, 1)
+		f.more(4000)
+		f.endWithoutLoss()
+		grew := b.settle()
+		if n := grew.Sum("nmfwd_handoff_packets_total"); n == 0 {
+			t.Errorf("IPv%d: no packet was handed off", family)
+		}
+	}
+	b.stop()
+}
+
+// TestHostOff has ports without a host: nmfwd itself answers for the router.
+func TestHostOff(t *testing.T) {
+	config := strings.NewReplacer("2001:2::205/64", "2001:2::205/64 host off", "2001:2:0:8000::205/64", "2001:2:0:8000::205/64 host off").
+		Replace(labConfig(t))
+	b := startBed(t, newLab(t, 2, 2), config)
+	for _, f := range families {
+		if err := b.ping(b.Generator, apu2.ReceiverAddrs[f.index].Addr(), 1000); err != nil {
+			t.Errorf("%s: %v", f.name, err)
+		}
+		kind := map[int]string{0: "arp", 1: "nd"}[f.index]
+		grew := b.settle("multicast", "link_local") // the end hosts' kernels say more than we asked for
+		for _, port := range []string{apu2.IGB1, apu2.IGB2} {
+			if grew.Sum("nmfwd_punted_packets_total", `kind="`+kind+`"`, `device="`+port+`"`) == 0 {
+				t.Errorf("%s: no packet was punted: %s", port, kind)
+			}
+			if n := grew.Sum("nmfwd_host_packets_total", `device="`+port+`"`); n != 0 {
+				t.Errorf("%s: the host got %.0f packets", port, n)
+			}
+		}
+	}
+	b.stop()
+}

@@ -1,0 +1,242 @@
+//go:build integration && linux
+
+package kernel
+
+import (
+	"fmt"
+	"strings"
+	"syscall"
+	"testing"
+
+	"nmfwd/test/lab/apu2"
+)
+
+// TestReload gives nmfwd 100,000 routes under load, and then a broken file.
+func TestReload(t *testing.T) {
+	b := newBed(t)
+	f := b.send(4, 20_000, 0, 1)
+	f.more(2000)
+
+	var big strings.Builder
+	big.WriteString(labConfig(t))
+	const routes = 100_000
+	for i := range routes {
+		fmt.Fprintf(&big, "route %d.%d.%d.0/24 via 198.%d.0.203\n", 20+i>>16, i>>8&255, i&255, 18+i&1)
+	}
+	b.write(big.String())
+	before := b.scrape()
+	b.reload(1)
+	if n := b.scrape().Sum("nmfwd_routes") - before.Sum("nmfwd_routes"); n != routes {
+		t.Errorf("%.0f more routes, want %d", n, routes)
+	}
+	f.more(2000)
+
+	b.write(labConfig(t) + "route 10.0.0.0/8 via 192.0.2.1\nroute bad\n")
+	before = b.scrape()
+	b.reload(0)
+	after := b.scrape()
+	if n := after.Sum("nmfwd_routes"); n != before.Sum("nmfwd_routes") {
+		t.Errorf("%.0f routes after a broken file, want %.0f", n, before.Sum("nmfwd_routes"))
+	}
+	for _, place := range []string{"routes.conf:22:", "routes.conf:23:"} {
+		if !strings.Contains(b.log.String(), place) {
+			t.Errorf("the log does not say %s", place)
+		}
+	}
+	f.more(2000)
+
+	b.write(labConfig(t))
+	b.reload(1)
+	if n := b.scrape().Sum("nmfwd_routes"); n != before.Sum("nmfwd_routes")-routes {
+		t.Errorf("%.0f routes, want %.0f as at first", n, before.Sum("nmfwd_routes")-routes)
+	}
+	f.more(2000)
+	f.endWithoutLoss()
+	b.settle()
+	b.stop()
+}
+
+// reload sends HUP and waits until nmfwd has counted it. It must then report
+// whether it was successful.
+func (b *bed) reload(successful float64) {
+	b.Helper()
+	before := b.scrape().Sum("nmfwd_config_reloads_total")
+	if err := b.fwd.Signal(syscall.SIGHUP); err != nil {
+		b.Fatal(err)
+	}
+	eventually(b.T, func() error {
+		if b.scrape().Sum("nmfwd_config_reloads_total") == before {
+			return fmt.Errorf("no reload was counted")
+		}
+		return nil
+	})
+	if got := b.scrape().Sum("nmfwd_config_last_reload_successful"); got != successful {
+		b.Errorf("last reload successful: %v, want %v", got, successful)
+	}
+}
+
+// TestTerm ends nmfwd under load on a router whose kernel can forward as well:
+// the kernel takes over.
+func TestTerm(t *testing.T) {
+	l := newLab(t, 2, 2)
+	if err := l.KernelRouter(); err != nil {
+		t.Fatal(err)
+	}
+	for _, sig := range []syscall.Signal{syscall.SIGTERM, syscall.SIGINT} {
+		b := startBed(t, l, labConfig(t))
+		f := b.send(4, 20_000, 0, 1)
+		f.more(2000)
+		if err := b.fwd.Signal(sig); err != nil {
+			t.Fatal(err)
+		}
+		if err := b.fwd.Wait(t.Context()); err != nil {
+			t.Errorf("%v: %v", sig, err)
+		}
+		f.more(2000)
+		f.end()
+		b.clean()
+		for _, fam := range families {
+			if err := b.ping(b.Generator, apu2.ReceiverAddrs[fam.index].Addr(), 1000); err != nil {
+				t.Errorf("%s through the kernel: %v", fam.name, err)
+			}
+		}
+	}
+}
+
+// TestKill kills nmfwd under load. The kernel removes what it had attached and
+// forwards again, and nmfwd can be started again.
+func TestKill(t *testing.T) {
+	l := newLab(t, 2, 2)
+	if err := l.KernelRouter(); err != nil {
+		t.Fatal(err)
+	}
+	b := startBed(t, l, labConfig(t))
+	for _, name := range []string{apu2.IGB1, apu2.IGB2} {
+		p, err := l.Router.Port(name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if p.Xdp == nil || !p.Xdp.Attached {
+			t.Errorf("%s has no XDP program while nmfwd runs", name)
+		}
+	}
+	f := b.send(6, 20_000, 0, 1)
+	f.more(2000)
+	if err := b.fwd.Signal(syscall.SIGKILL); err != nil {
+		t.Fatal(err)
+	}
+	if err := b.fwd.Wait(t.Context()); err == nil {
+		t.Error("exit status 0 after SIGKILL")
+	}
+	f.end()
+	b.clean()
+	for _, fam := range families {
+		if err := b.ping(b.Generator, apu2.ReceiverAddrs[fam.index].Addr(), 1000); err != nil {
+			t.Errorf("%s through the kernel: %v", fam.name, err)
+		}
+	}
+	again := startBed(t, l, labConfig(t))
+	f = again.send(4, 20_000, 0, 1)
+	f.more(2000)
+	f.endWithoutLoss()
+	again.settle()
+	again.stop()
+}
+
+// clean waits until the router's ports have no XDP program and are not
+// promiscuous.
+func (b *bed) clean() {
+	b.Helper()
+	for _, name := range []string{apu2.IGB1, apu2.IGB2} {
+		eventually(b.T, func() error {
+			p, err := b.Router.Port(name)
+			if err != nil {
+				return err
+			}
+			if p.Xdp != nil && p.Xdp.Attached || p.Promisc != 0 {
+				return fmt.Errorf("%s: XDP program %+v, promiscuity %d", name, p.Xdp, p.Promisc)
+			}
+			return nil
+		})
+	}
+}
+
+// TestPortDown sets a port down and up again under load.
+func TestPortDown(t *testing.T) {
+	b := newBed(t)
+	f := b.send(4, 20_000, 0, 1)
+	f.more(2000)
+	if err := b.Router.Down(apu2.IGB2); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, func() error {
+		if n := b.scrape().Sum("nmfwd_port_up", `device="igb2"`); n != 0 {
+			return fmt.Errorf("nmfwd_port_up is %v while the port is down", n)
+		}
+		return nil
+	})
+	f.more(2000)
+	if err := b.ping(b.Generator, apu2.IGB1Addrs[0].Addr(), 100); err != nil {
+		t.Errorf("the other port: %v", err)
+	}
+	if err := b.Router.Up(apu2.IGB2); err != nil {
+		t.Fatal(err)
+	}
+	// The kernel removes a port's IPv6 addresses when it goes down.
+	if err := b.Router.AddAddr(apu2.IGB2, apu2.IGB2Addrs[1]); err != nil {
+		t.Fatal(err)
+	}
+	received := func() uint64 {
+		n, _, err := f.rcv.Received()
+		if err != nil {
+			t.Fatal(err)
+		}
+		return n
+	}
+	eventually(t, func() error {
+		if n := b.scrape().Sum("nmfwd_port_up", `device="igb2"`); n != 1 {
+			return fmt.Errorf("nmfwd_port_up is %v while the port is up", n)
+		}
+		return nil
+	})
+	from := received()
+	eventually(t, func() error {
+		if received() < from+2000 {
+			return fmt.Errorf("%d frames received since the port is up again", received()-from)
+		}
+		return nil
+	})
+	res := f.end()
+	grew := b.settle("link_down", "tx_full")
+	t.Logf("%d of %d lost, %.0f counted as link_down, %.0f as tx_full", res.Lost, res.Sent,
+		grew.Sum("nmfwd_dropped_packets_total", `reason="link_down"`), grew.Sum("nmfwd_dropped_packets_total", `reason="tx_full"`))
+	b.stop()
+}
+
+// TestPortGone removes a port under load. Nmfwd goes on with the other and ends
+// well.
+func TestPortGone(t *testing.T) {
+	b := newBed(t)
+	f := b.send(4, 20_000, 0, 1)
+	f.more(2000)
+	f.end()
+	if err := b.Router.Remove(apu2.IGB2); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, func() error {
+		if n := b.scrape().Sum("nmfwd_port_up", `device="igb2"`); n != 0 {
+			return fmt.Errorf("nmfwd_port_up is %v after the port has gone", n)
+		}
+		return nil
+	})
+	for _, p := range apu2.IGB1Addrs {
+		if err := b.ping(b.Generator, p.Addr(), 100); err != nil {
+			t.Errorf("the other port: %v", err)
+		}
+	}
+	if err := b.ping(b.Generator, apu2.ReceiverAddrs[0].Addr(), 100); err == nil {
+		t.Error("a reply from beyond the port that has gone")
+	}
+	b.settle("link_down", "tx_full")
+	b.stop()
+}
