@@ -33,7 +33,7 @@ func Broadcast(a netip.Prefix) netip.Addr {
 		return netip.Addr{}
 	}
 	b := a.Addr().As4()
-	binary.BigEndian.PutUint32(b[:], binary.BigEndian.Uint32(b[:])|1<<(32-a.Bits())-1)
+	binary.BigEndian.PutUint32(b[:], binary.BigEndian.Uint32(b[:])|(1<<(32-a.Bits())-1))
 	return netip.AddrFrom4(b)
 }
 
