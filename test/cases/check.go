@@ -1,0 +1,172 @@
+package cases
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+)
+
+// A Router is a running router that was started with the configuration of a
+// case: over ports in memory, AF_XDP, netmap or anything else.
+type Router interface {
+	// Inject gives the router a frame on a port.
+	Inject(port string, frame []byte) error
+
+	// Collect waits until the router has dealt with all frames and returns what
+	// left by each port since the last call, in order.
+	Collect() (map[string][][]byte, error)
+
+	// Counters returns the counters of all ports as Outcome.Counters calls
+	// them; those of queues are summed up, and those that are 0 may be missing.
+	Counters() (map[string]uint64, error)
+}
+
+// A Breaker is a Router that can be broken as a Setup says. Cases with a Setup
+// need one.
+type Breaker interface {
+	Break(Setup) error
+}
+
+// A HostWatcher is a Router that knows which frames the host stacks got.
+type HostWatcher interface {
+	// ToHost returns what the host of each port got since the last call.
+	ToHost() map[string][][]byte
+}
+
+// Check runs a case on a router and returns an error that tells all
+// differences.
+func Check(r Router, c *Case, host bool) error {
+	for _, s := range c.Setup {
+		b, ok := r.(Breaker)
+		if !ok {
+			return fmt.Errorf("%s: the router cannot be broken: %w", c.Name, errors.ErrUnsupported)
+		}
+		if err := b.Break(s); err != nil {
+			return err
+		}
+	}
+	before, err := r.Counters()
+	if err != nil {
+		return err
+	}
+	want := maps.Clone(c.Outcome(host).Counters)
+	for i := range c.In {
+		f := &c.In[i]
+		for range f.Times {
+			if err := r.Inject(f.Port, f.Bytes); err != nil {
+				return err
+			}
+			want[f.Port+" receive"]++
+			want[f.Port+" receive_bytes"] += uint64(len(f.Bytes))
+		}
+	}
+	got, err := r.Collect()
+	if err != nil {
+		return err
+	}
+	after, err := r.Counters()
+	if err != nil {
+		return err
+	}
+
+	var errs []error
+	out := make(map[string][]Frame)
+	for _, f := range c.Outcome(host).Out {
+		for range f.Times {
+			out[f.Port] = append(out[f.Port], f)
+			want[f.Port+" transmit"]++
+			want[f.Port+" transmit_bytes"] += uint64(len(f.Bytes))
+		}
+	}
+	for _, port := range union(out, got) {
+		if g, w := len(got[port]), len(out[port]); g != w {
+			errs = append(errs, fmt.Errorf("port %s: %d frames left, want %d", port, g, w))
+		}
+		for i, g := range got[port] {
+			if i >= len(out[port]) {
+				errs = append(errs, fmt.Errorf("port %s: frame %d was not expected:\n%s", port, i+1, formatHex(g)))
+			} else if w := &out[port][i]; !bytes.Equal(g, w.Bytes) {
+				errs = append(errs, fmt.Errorf("port %s: frame %d left as\n%swant %s\n%s", port, i+1, formatHex(g), w.Expr, formatHex(w.Bytes)))
+			}
+		}
+	}
+	for _, k := range union(want, after) {
+		if g := after[k] - before[k]; g != want[k] {
+			errs = append(errs, fmt.Errorf("counter %s: moved by %d, want %d", k, int64(g), want[k]))
+		}
+	}
+	errs = append(errs, conserved(before, after)...)
+	if h, ok := r.(HostWatcher); ok {
+		errs = append(errs, c.checkHost(h.ToHost(), want)...)
+	}
+	return errors.Join(errs...)
+}
+
+// checkHost compares what hosts got with what came in: as many frames as the
+// counters say, in order and unchanged.
+func (c *Case) checkHost(got map[string][][]byte, want map[string]uint64) (errs []error) {
+	for port, frames := range got {
+		if w := want[port+" to_host"]; uint64(len(frames)) != w {
+			errs = append(errs, fmt.Errorf("port %s: the host got %d frames, want %d", port, len(frames), w))
+		}
+		var in [][]byte
+		for _, f := range c.In {
+			if f.Port == port {
+				in = append(in, slices.Repeat([][]byte{f.Bytes}, f.Times)...)
+			}
+		}
+		for _, g := range frames {
+			for len(in) > 0 && !bytes.Equal(in[0], g) {
+				in = in[1:]
+			}
+			if len(in) == 0 {
+				errs = append(errs, fmt.Errorf("port %s: the host got a frame that did not come in:\n%s", port, formatHex(g)))
+				break
+			}
+			in = in[1:]
+		}
+	}
+	return errs
+}
+
+// conserved checks for each port that every frame received had exactly one end:
+// receive = forwarded + to_host + punted + dropped.
+func conserved(before, after map[string]uint64) (errs []error) {
+	in, ends := make(map[string]uint64), make(map[string]uint64)
+	for k, v := range after {
+		v -= before[k]
+		port, name, _ := strings.Cut(k, " ")
+		name, _, _ = strings.Cut(name, "{")
+		switch name {
+		case "receive":
+			in[port] += v
+		case "forwarded", "to_host", "punted", "dropped":
+			ends[port] += v
+		}
+	}
+	for _, port := range union(in, ends) {
+		if in[port] != ends[port] {
+			errs = append(errs, fmt.Errorf("port %s: %d frames received, %d accounted for", port, in[port], ends[port]))
+		}
+	}
+	return errs
+}
+
+// union returns the keys of both maps, sorted.
+func union[V, W any](a map[string]V, b map[string]W) []string {
+	return slices.Compact(slices.Sorted(func(yield func(string) bool) {
+		for k := range a {
+			if !yield(k) {
+				return
+			}
+		}
+		for k := range b {
+			if !yield(k) {
+				return
+			}
+		}
+	}))
+}
