@@ -126,8 +126,8 @@ func put(b []byte, op uint16, dst, sha wire.MAC, spa netip.Addr, tha wire.MAC, t
 // address. The answer goes to the packet's sender, unless that is the router,
 // whose frame a loop brought back. What the sender says about
 // itself is checked against t by [neigh.Table.Claim], whose result Handle
-// returns. A probe claims nothing: switches and DHCP servers send them for
-// addresses in use.
+// returns. A probe, which comes from 0.0.0.0, claims nothing: switches and DHCP
+// servers send them for addresses in use.
 func Handle(t *neigh.Table, p *neigh.Port, frame, reply []byte) (int, neigh.Conflict) {
 	if len(frame) < FrameLen {
 		return 0, neigh.NoConflict
@@ -138,10 +138,7 @@ func Handle(t *neigh.Table, p *neigh.Port, frame, reply []byte) (int, neigh.Conf
 	if eth.Type() != wire.TypeARP || dst&wire.Group == 0 && !p.IsOwnMAC(dst) || !a.Valid() {
 		return 0, neigh.NoConflict
 	}
-	var c neigh.Conflict
-	if s := a.Sender(); !s.IsUnspecified() {
-		c = t.Claim(p, s, a.SenderMAC())
-	}
+	c := t.Claim(p, a.Sender(), a.SenderMAC())
 	if a.Op() != OpRequest || p.Host || !p.Owns(a.Target()) || p.IsOwnMAC(a.SenderMAC()) {
 		return 0, c
 	}
