@@ -1,0 +1,24 @@
+// Package netmap opens ports through the netmap kernel module of FreeBSD and
+// Linux: network cards, VALE switch ports (vale0:p1) and pipes (x{1 and x}1).
+//
+// A port has a control descriptor bound to all its rings, opened first and kept
+// until Close, so that the descriptors of the queues, which come and go behind
+// it, never change the mode of a ring and with it reset the card. Each queue
+// has a descriptor bound to its rings alone, which belongs to one worker, as do
+// the rings: the kernel looks at them only within a system call on that
+// descriptor, so no access needs to be atomic.
+//
+//	slots of a ring         RX                       TX
+//	head up to tail         received frames          free
+//	tail up to head         free, the device's       frames on their way
+//
+// Ports whose registration returns the same memory id share one mapping and one
+// dataplane.Region: a frame goes from the RX slot of one to the TX slot of
+// another by exchange of the buffer numbers. Between regions Send copies.
+//
+// System calls on a descriptor can block for as long as the port is down on
+// Linux. A port known to be down is therefore left out of poll(2) and not
+// synced.
+//
+// Source: netmap(4) and net/netmap.h; package abi has the layouts.
+package netmap

@@ -1,0 +1,109 @@
+//go:build freebsd
+
+package netmap
+
+import (
+	"encoding/binary"
+	"fmt"
+	"net"
+	"strings"
+	"unsafe"
+
+	"golang.org/x/sys/unix"
+)
+
+const (
+	loadCommand = "kldload netmap"
+	upCommand   = "ifconfig %s up"
+)
+
+// setParameter returns the command that sets a parameter of netmap.
+func setParameter(name string, v int) string {
+	return fmt.Sprintf("%q", fmt.Sprintf("sysctl dev.netmap.%s=%d", name, v))
+}
+
+func (system) SetBufSize(size int) error {
+	for _, name := range []string{"buf_size", "priv_buf_size"} {
+		if err := setSysctl("dev.netmap."+name, int32(size)); err != nil {
+			return fmt.Errorf("dev.netmap.%s: %w", name, err)
+		}
+	}
+	return nil
+}
+
+// setSysctl sets the variable called name. The request {0, 3} of sysctl(3)
+// turns a name into numbers.
+func setSysctl(name string, v int32) error {
+	oid := [24]int32{}
+	size := uintptr(len(oid)) * 4
+	lookup := [2]int32{0, 3}
+	b := []byte(name)
+	if _, _, errno := unix.Syscall6(unix.SYS___SYSCTL, uintptr(unsafe.Pointer(&lookup)), 2,
+		uintptr(unsafe.Pointer(&oid)), uintptr(unsafe.Pointer(&size)), uintptr(unsafe.Pointer(&b[0])), uintptr(len(b))); errno != 0 {
+		return errno
+	}
+	if _, _, errno := unix.Syscall6(unix.SYS___SYSCTL, uintptr(unsafe.Pointer(&oid)), size/4, 0, 0, uintptr(unsafe.Pointer(&v)), 4); errno != 0 {
+		return errno
+	}
+	return nil
+}
+
+// Requests and flags of net/if.h and sys/sockio.h.
+const (
+	ifNetmap = 0x100000 // IFCAP_NETMAP
+	ifValid  = 1        // IFM_AVALID
+	ifActive = 2        // IFM_ACTIVE
+)
+
+// request performs an ioctl about the interface called name whose argument has
+// size bytes, and returns the argument: the name in its first 16 bytes.
+func request(name string, req uint, size int) ([]byte, error) {
+	if len(name) >= unix.IFNAMSIZ {
+		return nil, unix.ENAMETOOLONG
+	}
+	s, err := unix.Socket(unix.AF_INET, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, 0)
+	if err != nil {
+		return nil, err
+	}
+	defer unix.Close(s)
+	b := make([]byte, size)
+	copy(b, name)
+	return b, ioctl(s, req, unsafe.Pointer(&b[0]))
+}
+
+// Interface asks net, and the capabilities of the interface: drivers that
+// support netmap themselves have one for it.
+func (system) Interface(name string) (Interface, error) {
+	i, err := net.InterfaceByName(name)
+	if err != nil {
+		return Interface{}, noInterface(err)
+	}
+	b, err := request(name, unix.SIOCGIFCAP, 32)
+	if err != nil {
+		return Interface{}, err
+	}
+	return Interface{
+		MAC: i.HardwareAddr, MTU: i.MTU, Up: i.Flags&net.FlagUp != 0,
+		Driver: strings.TrimRight(name, "0123456789"),
+		Native: binary.NativeEndian.Uint32(b[16:])&ifNetmap != 0,
+	}, nil
+}
+
+func (system) Link(name string) (up, carrier bool, err error) {
+	b, err := request(name, unix.SIOCGIFFLAGS, 32)
+	if err != nil {
+		return false, false, err
+	}
+	f := binary.NativeEndian.Uint16(b[16:])
+	up, carrier = f&unix.IFF_UP != 0, true
+	// Interfaces without media, such as epair(4), have no link to lose.
+	if b, err = request(name, unix.SIOCGIFMEDIA, mediaSize); err == nil {
+		status := binary.NativeEndian.Uint32(b[24:])
+		carrier = status&ifValid == 0 || status&ifActive != 0
+	}
+	return up, carrier, nil
+}
+
+// mediaSize is the size of struct ifmediareq: 32 bytes, a number and an aligned
+// pointer.
+const mediaSize = 32 + 2*int(unsafe.Sizeof(uintptr(0)))

@@ -1,0 +1,78 @@
+package netmap
+
+import (
+	"fmt"
+
+	"nmfwd/dataplane"
+	"nmfwd/dataplane/netmap/abi"
+)
+
+// A region is a memory region of the kernel, mapped once for all ports in it.
+type region struct {
+	id     uint16
+	kernel Kernel
+	mem    []byte
+	users  int // open ports
+	base   int // byte of buffer 0
+	bufs   uint32
+	stride int
+	buffer *dataplane.Region // nil until the first ring is known
+}
+
+// ring returns the ring at byte off of the region. The first one tells where
+// the buffers are, which all must agree on.
+func (m *region) ring(off int) (*abi.Ring, []abi.Slot, error) {
+	r, slots, err := abi.RingAt(m.mem, off)
+	if err != nil {
+		return nil, nil, err
+	}
+	base, n, err := abi.Buffers(m.mem, off, r)
+	if err != nil {
+		return nil, nil, err
+	}
+	if m.buffer == nil {
+		m.base, m.bufs, m.stride = base, uint32(n), int(r.BufSize)
+		m.buffer = dataplane.NewRegion(fmt.Sprintf("netmap:%d", m.id), m.mem[base:base+n*m.stride], m.stride, nil)
+	}
+	if base != m.base || int(r.BufSize) != m.stride {
+		return nil, nil, fmt.Errorf("buffers of %d bytes at %d, but region %d has them of %d bytes at %d", r.BufSize, base, m.id, m.stride, m.base)
+	}
+	return r, slots, nil
+}
+
+// take adds the extra buffers of a registration to the spare ones. The kernel
+// would free at close whatever the If still lists, and does not clear the list
+// for a registration that asked for none: it is emptied in either case.
+func (m *region) take(f *abi.If, n uint32) error {
+	b := f.BufsHead
+	f.BufsHead = 0
+	for range n {
+		if b < abi.FirstBuffer || b >= m.bufs {
+			return fmt.Errorf("extra buffer %d is not one of the region's %d", b, m.bufs)
+		}
+		m.buffer.Give([]uint32{b})
+		b = *abi.Word(m.buffer.Buffer(b))
+	}
+	return nil
+}
+
+// give puts n spare buffers, or all that are left, in the list of an If, whose
+// buffers the kernel frees at close.
+func (m *region) give(f *abi.If, n int) {
+	bufs, err := m.buffer.Take(min(n, len(m.buffer.Spare())))
+	if err != nil {
+		return
+	}
+	for _, b := range bufs {
+		*abi.Word(m.buffer.Buffer(b)) = f.BufsHead
+		f.BufsHead = b
+	}
+}
+
+// leave unmaps the region when the last port has left it.
+func (m *region) leave() error {
+	if m.users--; m.users > 0 {
+		return nil
+	}
+	return m.kernel.Unmap(m.mem)
+}

@@ -1,0 +1,223 @@
+package netmap
+
+import (
+	"sync/atomic"
+
+	"nmfwd/dataplane"
+	"nmfwd/dataplane/netmap/abi"
+)
+
+// An rx is the receive side of a queue.
+//
+//	head = rel           next            tail
+//	   | taken by Recv,   | received,     |
+//	   | not yet repaid   | not taken     |
+//
+// The ring's cur, where poll(2) begins to look for news, is next, or tail when
+// all that is left is a frame whose end has not come yet.
+type rx struct {
+	ring   *abi.Ring
+	slots  []abi.Slot
+	region *dataplane.Region
+	bufs   uint32 // number of buffers in the region
+
+	rel, next uint32
+	broken    bool     // slots up to the next end of a frame belong to one too long to take
+	bad       []uint32 // slots taken whose buffer number is not in the region: passed over
+
+	full     atomic.Uint64 // times that the ring was found full
+	rejected atomic.Uint64 // slots with a buffer number or length out of bounds
+}
+
+// Region returns the region of the queue's buffers.
+func (q *rx) Region() *dataplane.Region { return q.region }
+
+// after returns the slot after i.
+func (q *rx) after(i uint32) uint32 {
+	if i++; i == uint32(len(q.slots)) {
+		return 0
+	}
+	return i
+}
+
+// valid reports whether b is the number of a buffer.
+func (q *rx) valid(b uint32) bool { return b-abi.FirstBuffer < q.bufs-abi.FirstBuffer }
+
+// Recv takes received slots, of whole frames only. A frame of more slots than
+// len(s) or abi.MaxFrags cannot be taken: its slots are returned one by one
+// with Len 0, as are those with a length beyond the buffer.
+func (q *rx) Recv(s []dataplane.Slot) int {
+	r := q.ring
+	if q.rel != r.Head {
+		// The kernel has reset the ring, as it does with the port. What was
+		// taken before goes back to the slots that it came from.
+		if q.rel != q.next || r.Head >= uint32(len(q.slots)) {
+			return 0
+		}
+		q.rel, q.next, q.broken = r.Head, r.Head, false
+	}
+	i, tail, n := q.next, r.Tail, 0
+	if tail >= uint32(len(q.slots)) {
+		return 0
+	}
+	cur := tail
+	for i != tail {
+		if n == len(s) {
+			cur = i
+			break
+		}
+		sl := &q.slots[i]
+		if sl.Flags&abi.MoreFrag == 0 && !q.broken {
+			if !q.valid(sl.BufIdx) {
+				q.bad = append(q.bad, i)
+			} else {
+				s[n] = dataplane.Slot{Buf: sl.BufIdx, Len: q.length(sl)}
+				n++
+			}
+			i = q.after(i)
+			continue
+		}
+		taken, next := q.chain(s[n:], i, tail, n == 0)
+		if next == i {
+			if taken < 0 {
+				cur = i // no room in s
+			}
+			break
+		}
+		n, i = n+taken, next
+	}
+	q.next = i
+	r.Cur = cur
+	if len(q.bad) > 0 {
+		q.pass()
+	}
+	return n
+}
+
+// length returns the length of the frame in a slot, 0 when it cannot be.
+func (q *rx) length(sl *abi.Slot) uint16 {
+	if uint32(sl.Len) > q.ring.BufSize {
+		q.rejected.Add(1)
+		return 0
+	}
+	return sl.Len
+}
+
+// chain takes the frame of several slots that begins in slot i, and returns the
+// number of slots written to s and the slot after the frame. That is i when
+// nothing was taken: for want of its end, or, and then taken is -1, of room in
+// s. All says that s is as long as it will ever be.
+func (q *rx) chain(s []dataplane.Slot, i, tail uint32, all bool) (taken int, next uint32) {
+	n, ended, sound := 0, false, true
+	for j := i; j != tail && !ended && !q.broken; j = q.after(j) {
+		sl := &q.slots[j]
+		sound = sound && q.valid(sl.BufIdx) && uint32(sl.Len) <= q.ring.BufSize
+		ended = sl.Flags&abi.MoreFrag == 0
+		n++
+	}
+	switch limit := min(abi.MaxFrags, len(q.slots)-1); {
+	case q.broken:
+	case ended && n <= len(s):
+		for range n {
+			sl := &q.slots[i]
+			switch {
+			case !q.valid(sl.BufIdx):
+				q.bad = append(q.bad, i)
+			case sound:
+				s[taken] = dataplane.Slot{Buf: sl.BufIdx, Len: sl.Len, Flags: dataplane.More}
+				taken++
+			default:
+				s[taken] = dataplane.Slot{Buf: sl.BufIdx, Flags: dataplane.More}
+				taken++
+			}
+			i = q.after(i)
+		}
+		if taken > 0 {
+			s[taken-1].Flags = 0
+		}
+		if !sound {
+			q.rejected.Add(1)
+		}
+		return taken, i
+	case ended && !all:
+		return -1, i
+	case ended || n >= limit:
+		q.broken = true
+		q.rejected.Add(1)
+	default:
+		return 0, i
+	}
+	for i != tail && taken < len(s) && q.broken {
+		sl := &q.slots[i]
+		q.broken = sl.Flags&abi.MoreFrag != 0
+		if q.valid(sl.BufIdx) {
+			s[taken] = dataplane.Slot{Buf: sl.BufIdx}
+			taken++
+		} else {
+			q.bad = append(q.bad, i)
+		}
+		i = q.after(i)
+	}
+	return taken, i
+}
+
+// Release repays slots with free buffers. It panics when more are repaid than
+// were taken.
+func (q *rx) Release(free []uint32) {
+	out := int(q.next) - int(q.rel)
+	if out < 0 {
+		out += len(q.slots)
+	}
+	if len(free) > out-len(q.bad) {
+		panic("netmap: more buffers released than received")
+	}
+	i := q.rel
+	for _, b := range free {
+		for len(q.bad) > 0 && q.bad[0] == i {
+			q.bad = q.bad[1:]
+			i = q.after(i)
+		}
+		sl := &q.slots[i]
+		if sl.BufIdx != b {
+			sl.BufIdx = b
+			sl.Flags = abi.BufChanged
+		} else {
+			sl.Flags &= abi.BufChanged
+		}
+		i = q.after(i)
+	}
+	q.advance(i)
+	if len(q.bad) > 0 {
+		q.pass()
+	}
+}
+
+// pass gives back slots with a bad buffer number that are next in turn, as they
+// are.
+func (q *rx) pass() {
+	i := q.rel
+	for len(q.bad) > 0 && q.bad[0] == i {
+		q.bad = q.bad[1:]
+		q.rejected.Add(1)
+		i = q.after(i)
+	}
+	q.advance(i)
+}
+
+// advance gives the slots up to i to the kernel, unless it has reset the ring
+// meanwhile and has them already.
+func (q *rx) advance(i uint32) {
+	if q.ring.Head == q.rel {
+		q.ring.Head = i
+	}
+	q.rel = i
+}
+
+// watch counts a ring that a sync has filled to its last slot: what arrived
+// since is lost.
+func (q *rx) watch() {
+	n := int(q.ring.Tail) - int(q.ring.Head)
+	if n == len(q.slots)-1 || n == -1 {
+		q.full.Add(1)
+	}
+}

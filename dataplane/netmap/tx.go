@@ -1,0 +1,143 @@
+package netmap
+
+import (
+	"sync/atomic"
+
+	"nmfwd/dataplane"
+	"nmfwd/dataplane/netmap/abi"
+)
+
+// minFrame is the shortest frame sent, without FCS: some drivers do not pad.
+const minFrame = 60
+
+// A tx is the transmit side of a queue. All its state is in the ring: slots
+// from head up to tail are free.
+type tx struct {
+	ring   *abi.Ring
+	slots  []abi.Slot
+	region *dataplane.Region
+	bufs   uint32       // number of buffers in the region
+	down   *atomic.Bool // the port's
+	sync   func() error // gives the ring to the kernel and takes sent slots back
+
+	unreported uint32 // slots since the last one with abi.Report
+	queued     bool   // slots were filled since the last sync or poll
+	synced     bool   // Send has synced since the last Before
+	err        error  // of a sync in Send, for Before
+
+	refused atomic.Uint64 // slots that can never be sent
+}
+
+// Region returns the region of the queue's buffers.
+func (q *tx) Region() *dataplane.Region { return q.region }
+
+// free returns the number of free slots, 0 when the ring is out of order.
+func (q *tx) free() int {
+	head, tail, n := q.ring.Head, q.ring.Tail, uint32(len(q.slots))
+	if head >= n || tail >= n {
+		return 0
+	}
+	if tail < head {
+		tail += n
+	}
+	return int(tail - head)
+}
+
+// low reports whether so many slots are on their way that those that were sent
+// are to be taken back. The kernel does that in a sync only, so a ring that is
+// full stays so until one.
+func (q *tx) low() bool { return q.free() < len(q.slots)/2 }
+
+// Send queues frames. A port known to be down takes none, lest they leave when
+// it comes up again. A frame longer than the buffers, or of more slots than the
+// ring has, is not taken nor are those behind it.
+func (q *tx) Send(from *dataplane.Region, s []dataplane.Slot) int {
+	if q.down.Load() {
+		return 0
+	}
+	free := q.free()
+	if free < len(s) && !q.synced {
+		q.synced = true
+		if q.err = q.sync(); q.err != nil {
+			return 0
+		}
+		free = q.free()
+	}
+	r := q.ring
+	i, k := r.Head, 0
+	for k < len(s) {
+		n := 1
+		if s[k].Flags&dataplane.More != 0 {
+			n = chainLen(s[k:])
+		}
+		if n == 0 || n > free || !q.fits(i, s[k:k+n]) {
+			break
+		}
+		for j := k; j < k+n; j++ {
+			sl := &q.slots[i]
+			q.put(sl, from, &s[j])
+			if n == 1 && sl.Len < minFrame {
+				clear(q.region.Buffer(sl.BufIdx)[sl.Len:minFrame])
+				sl.Len = minFrame
+			}
+			if i++; i == uint32(len(q.slots)) {
+				i = 0
+			}
+		}
+		k += n
+		free -= n
+	}
+	if k > 0 {
+		r.Head, r.Cur = i, i
+		q.queued = true
+	}
+	return k
+}
+
+// chainLen returns the number of slots of the frame that begins s, 0 when s
+// does not have its end.
+func chainLen(s []dataplane.Slot) int {
+	for i := range s {
+		if s[i].Flags&dataplane.More == 0 {
+			return i + 1
+		}
+	}
+	return 0
+}
+
+// fits reports whether the slots of one frame can go to the ring's slots from i
+// on.
+func (q *tx) fits(i uint32, s []dataplane.Slot) bool {
+	for k := range s {
+		if b := q.slots[i].BufIdx; uint32(s[k].Len) > q.ring.BufSize || b-abi.FirstBuffer >= q.bufs-abi.FirstBuffer {
+			q.refused.Add(1)
+			return false
+		}
+		if i++; i == uint32(len(q.slots)) {
+			i = 0
+		}
+	}
+	return true
+}
+
+// put fills a slot of the ring with the one that t holds, and t with the free
+// buffer that is had for it. Of the slot's flags only a change of buffer that
+// the kernel has not seen yet stays.
+func (q *tx) put(sl *abi.Slot, from *dataplane.Region, t *dataplane.Slot) {
+	flags := sl.Flags & abi.BufChanged
+	if from == q.region && t.Off == 0 {
+		t.Buf, sl.BufIdx = sl.BufIdx, t.Buf
+		flags |= abi.BufChanged
+	} else {
+		copy(q.region.Buffer(sl.BufIdx), from.Bytes(t))
+	}
+	if t.Flags&dataplane.More != 0 {
+		flags |= abi.MoreFrag
+	}
+	// Some drivers tell of completion only where it is asked for.
+	if q.unreported++; q.unreported >= uint32(len(q.slots)/4) && flags&abi.MoreFrag == 0 {
+		flags |= abi.Report
+		q.unreported = 0
+	}
+	sl.Len, sl.Flags = t.Len, flags
+}
