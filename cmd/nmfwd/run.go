@@ -20,6 +20,8 @@ import (
 	"nmfwd/dataplane"
 	"nmfwd/dataplane/control"
 	"nmfwd/dataplane/metrics"
+	"nmfwd/fib"
+	"nmfwd/fib/neigh"
 )
 
 type runCmd struct {
@@ -132,7 +134,7 @@ func start(cfg *config.Config, log *slog.Logger) (d *daemon, err error) {
 	ctx, cancel := context.WithCancel(context.Background())
 	d.cancel = cancel
 	if cfg.Metrics != "" {
-		s, err := metrics.Listen(cfg.Metrics, d.router, d.ctl, &d.reloads, version())
+		s, err := metrics.Listen(cfg.Metrics, &metrics.Collector{Router: d.router, Tables: d.tables, Reloads: &d.reloads, Version: version()})
 		if err != nil {
 			return nil, coded{exUnavailable, err}
 		}
@@ -156,6 +158,28 @@ var idleModes = [...]dataplane.IdleMode{
 	config.Adaptive: dataplane.Adaptive,
 	config.Poll:     dataplane.Sleep,
 	config.Busy:     dataplane.Busy,
+}
+
+// tables describes the tables in use, for metrics.
+func (d *daemon) tables() metrics.Tables {
+	s := d.ctl.Stats()
+	t := metrics.Tables{Compiles: s.Compiles}
+	for f, family := range []int{4, 6} {
+		name := fmt.Sprintf("ipv%d", family)
+		for o, n := range s.Routes[f] {
+			t.Routes = append(t.Routes, metrics.Count{Family: name, Class: fib.Origin(o).String(), N: n})
+		}
+		for n := range neigh.NumStates {
+			t.Neighbors = append(t.Neighbors, metrics.Count{Family: name, Class: neigh.State(n).String(), N: d.ctl.Neighbors().Count(family, neigh.State(n))})
+		}
+		t.FIBBytes = append(t.FIBBytes, metrics.Count{Family: name, N: s.FIBBytes[f]})
+	}
+	for i, p := range d.ports {
+		for _, k := range []neigh.Conflict{neigh.StaticConflict, neigh.OwnAddressConflict} {
+			t.Conflicts = append(t.Conflicts, metrics.Conflict{Device: p.Name, Kind: k.String(), N: d.ctl.Neighbors().Conflicts(uint16(i), k)})
+		}
+	}
+	return t
 }
 
 // stop ends everything in reverse order of starting.

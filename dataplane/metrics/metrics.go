@@ -1,0 +1,241 @@
+// Package metrics exports the counters of a router to Prometheus. It reads what
+// the workers publish and takes no lock that they know of, so that it answers
+// however busy they are.
+package metrics
+
+import (
+	"runtime"
+	"strconv"
+	"sync"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"nmfwd/dataplane"
+)
+
+func desc(name, help string, labels ...string) *prometheus.Desc {
+	return prometheus.NewDesc(name, help, labels, nil)
+}
+
+// The series. Bytes are those of the Ethernet frame without FCS.
+var (
+	buildInfo       = desc("nmfwd_build_info", "The running program, always 1.", "version", "goversion")
+	reloadOK        = desc("nmfwd_config_last_reload_successful", "Whether the last attempt to load the configuration succeeded.")
+	reloadTime      = desc("nmfwd_config_last_reload_success_timestamp_seconds", "When the configuration in use was loaded.")
+	reloadsTotal    = desc("nmfwd_config_reloads_total", "Attempts to load the configuration.", "result")
+	portInfo        = desc("nmfwd_port_info", "The port as it was opened, always 1.", "device", "mac", "driver", "mode", "zerocopy", "rx_rings", "tx_rings")
+	portUp          = desc("nmfwd_port_up", "Whether the port has a link.", "device")
+	linkChanges     = desc("nmfwd_port_link_changes_total", "Times that the port's link went up or down.", "device")
+	portMTU         = desc("nmfwd_port_mtu_bytes", "Largest IP packet of the port.", "device")
+	receivePackets  = desc("nmfwd_receive_packets_total", "Packets received.", "device", "queue")
+	receiveBytes    = desc("nmfwd_receive_bytes_total", "Bytes received.", "device", "queue")
+	transmitPackets = desc("nmfwd_transmit_packets_total", "Packets sent.", "device", "queue")
+	transmitBytes   = desc("nmfwd_transmit_bytes_total", "Bytes sent.", "device", "queue")
+	forwarded       = desc("nmfwd_forwarded_packets_total", "Packets forwarded, by the queue that they came in by.", "device", "queue", "family")
+	dropped         = desc("nmfwd_dropped_packets_total", "Packets dropped, by the queue that they came in by and by reason.", "device", "queue", "reason")
+	hostPackets     = desc("nmfwd_host_packets_total", "Packets given to the host stack and taken from it.", "device", "queue", "direction")
+	punted          = desc("nmfwd_punted_packets_total", "Packets that nmfwd kept to handle itself, by kind.", "device", "queue", "kind")
+	parked          = desc("nmfwd_parked_packets", "Packets that wait for their neighbor to be resolved.", "device")
+	handoff         = desc("nmfwd_handoff_packets_total", "Packets that a worker handed to the one that writes their TX queue.", "worker")
+	conflicts       = desc("nmfwd_neighbor_conflicts_total", "Frames that claimed a static neighbor's or an own address for another MAC address.", "device", "kind")
+	ringFull        = desc("nmfwd_ring_full_total", "Packets lost, and bursts that did not fit, because a ring was full.", "device", "queue", "direction")
+	workerBusy      = desc("nmfwd_worker_busy_seconds_total", "Time that a worker spent on packets.", "worker", "cpu")
+	workerIdle      = desc("nmfwd_worker_idle_seconds_total", "Time that a worker found nothing to do or slept.", "worker", "cpu")
+	workerBatch     = desc("nmfwd_worker_batch_packets", "Packets that a worker took from a queue at once.", "worker")
+	routes          = desc("nmfwd_routes", "Routes in the RIB.", "family", "origin")
+	neighbors       = desc("nmfwd_neighbors", "Neighbors by state.", "family", "state")
+	compileSeconds  = desc("nmfwd_fib_compile_seconds", "Time to compile the forwarding tables from a configuration.")
+	fibBytes        = desc("nmfwd_fib_bytes", "Memory of the forwarding tables.", "family")
+)
+
+var compileBuckets = []float64{0.001, 0.01, 0.1, 0.5, 1, 2, 5, 10}
+
+// A Router is what the counters are read from.
+type Router interface {
+	Snapshot(*dataplane.Snapshot)
+}
+
+// Tables describe what forwarding is based on.
+type Tables struct {
+	Routes    []Count
+	Neighbors []Count
+	FIBBytes  []Count         // by family
+	Compiles  []time.Duration // of each compilation since the start
+	Conflicts []Conflict
+}
+
+// A Count is a number of things of a family in a class.
+type Count struct {
+	Family string // ipv4 or ipv6
+	Class  string // origin of a route, state of a neighbor
+	N      int
+}
+
+// A Conflict is a number of frames on a device that contradicted what is known.
+type Conflict struct {
+	Device, Kind string
+	N            uint64
+}
+
+// Reloads count attempts to load the configuration. The zero value is ready
+// for use.
+type Reloads struct {
+	mu           sync.Mutex
+	good, failed uint64
+	ok           bool
+	at           time.Time
+}
+
+// Done counts an attempt that ended at now with err.
+func (r *Reloads) Done(now time.Time, err error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.ok = err == nil; r.ok {
+		r.good++
+		r.at = now
+	} else {
+		r.failed++
+	}
+}
+
+// A Collector is the prometheus.Collector of a router.
+type Collector struct {
+	Router  Router
+	Tables  func() Tables
+	Reloads *Reloads
+	Version string
+}
+
+// Describe sends the descriptor of every series.
+func (c *Collector) Describe(ch chan<- *prometheus.Desc) { prometheus.DescribeByCollect(c, ch) }
+
+// Collect reads all counters.
+func (c *Collector) Collect(ch chan<- prometheus.Metric) {
+	e := emitter(ch)
+	e.gauge(buildInfo, 1, c.Version, runtime.Version())
+	c.Reloads.collect(e)
+	var s dataplane.Snapshot
+	c.Router.Snapshot(&s)
+	for i := range s.Ports {
+		e.port(&s.Ports[i])
+	}
+	for i := range s.Workers {
+		e.worker(strconv.Itoa(i), &s.Workers[i])
+	}
+	e.tables(c.Tables())
+}
+
+func (r *Reloads) collect(e emitter) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	e.gauge(reloadOK, truth(r.ok))
+	at := 0.0
+	if !r.at.IsZero() {
+		at = float64(r.at.UnixMilli()) / 1000
+	}
+	e.gauge(reloadTime, at)
+	e.counter(reloadsTotal, r.good, "success")
+	e.counter(reloadsTotal, r.failed, "failure")
+}
+
+// An emitter sends metrics.
+type emitter chan<- prometheus.Metric
+
+func (e emitter) gauge(d *prometheus.Desc, v float64, labels ...string) {
+	e <- prometheus.MustNewConstMetric(d, prometheus.GaugeValue, v, labels...)
+}
+
+func (e emitter) counter(d *prometheus.Desc, v uint64, labels ...string) {
+	e.seconds(d, float64(v), labels...)
+}
+
+func (e emitter) seconds(d *prometheus.Desc, v float64, labels ...string) {
+	e <- prometheus.MustNewConstMetric(d, prometheus.CounterValue, v, labels...)
+}
+
+func truth(b bool) float64 {
+	if b {
+		return 1
+	}
+	return 0
+}
+
+func (e emitter) port(p *dataplane.PortSnapshot) {
+	i := &p.Info
+	e.gauge(portInfo, 1, i.Name, i.MAC.String(), i.Driver, i.Mode, strconv.FormatBool(i.ZeroCopy), strconv.Itoa(i.RXRings), strconv.Itoa(i.TXRings))
+	e.gauge(portUp, truth(p.Up), i.Name)
+	e.counter(linkChanges, p.LinkChanges, i.Name)
+	e.gauge(portMTU, float64(p.MTU), i.Name)
+	e.gauge(parked, 0, i.Name)
+	for n := range p.RX {
+		r, q := &p.RX[n], strconv.Itoa(n)
+		e.counter(receivePackets, r.Packets, i.Name, q)
+		e.counter(receiveBytes, r.Bytes, i.Name, q)
+		e.counter(forwarded, r.Forwarded4, i.Name, q, "ipv4")
+		e.counter(forwarded, r.Forwarded6, i.Name, q, "ipv6")
+		e.counter(hostPackets, r.ToHost, i.Name, q, "to_host")
+		e.counter(hostPackets, r.FromHost, i.Name, q, "from_host")
+		for k, v := range r.Punted {
+			e.counter(punted, v, i.Name, q, dataplane.Kind(k).String())
+		}
+		for k, v := range r.Dropped[1:] {
+			e.counter(dropped, v, i.Name, q, dataplane.Reason(k+1).String())
+		}
+		e.counter(ringFull, r.RingFull, i.Name, q, "rx")
+	}
+	for n := range p.TX {
+		t, q := &p.TX[n], strconv.Itoa(n)
+		e.counter(transmitPackets, t.Packets, i.Name, q)
+		e.counter(transmitBytes, t.Bytes, i.Name, q)
+		e.counter(ringFull, t.RingFull, i.Name, q, "tx")
+	}
+}
+
+func (e emitter) worker(n string, w *dataplane.WorkerSnapshot) {
+	cpu := ""
+	if w.CPU >= 0 {
+		cpu = strconv.Itoa(w.CPU)
+	}
+	e.counter(handoff, w.Handoff, n)
+	e.seconds(workerBusy, w.Busy.Seconds(), n, cpu)
+	e.seconds(workerIdle, w.Idle.Seconds(), n, cpu)
+	buckets := make(map[float64]uint64)
+	total := uint64(0)
+	for i, v := range w.Batch {
+		total += v
+		if i < len(dataplane.BatchBuckets) {
+			buckets[float64(dataplane.BatchBuckets[i])] = total
+		}
+	}
+	e <- prometheus.MustNewConstHistogram(workerBatch, total, float64(w.BatchSum), buckets, n)
+}
+
+func (e emitter) tables(t Tables) {
+	for _, c := range t.Routes {
+		e.gauge(routes, float64(c.N), c.Family, c.Class)
+	}
+	for _, c := range t.Neighbors {
+		e.gauge(neighbors, float64(c.N), c.Family, c.Class)
+	}
+	for _, c := range t.FIBBytes {
+		e.gauge(fibBytes, float64(c.N), c.Family)
+	}
+	for _, c := range t.Conflicts {
+		e.counter(conflicts, c.N, c.Device, c.Kind)
+	}
+	buckets := make(map[float64]uint64)
+	sum := 0.0
+	for _, b := range compileBuckets {
+		buckets[b] = 0
+	}
+	for _, d := range t.Compiles {
+		sum += d.Seconds()
+		for _, b := range compileBuckets {
+			if d.Seconds() <= b {
+				buckets[b]++
+			}
+		}
+	}
+	e <- prometheus.MustNewConstHistogram(compileSeconds, uint64(len(t.Compiles)), sum, buckets)
+}
