@@ -707,6 +707,38 @@ func TestKill(t *testing.T) {
 	l.open(t, Options{}, config("igb1", 2, true), config("igb2", 2, true))
 }
 
+// TestUnprivileged opens ports in a process without any capability.
+func TestUnprivileged(t *testing.T) {
+	l := newLab(t, 2, 1500)
+	_, err := l.router.Output(t.Context(), "setpriv", "--bounding-set=-all", "--inh-caps=-all", "env", childEnv+"=1", os.Args[0])
+	if err == nil || !strings.Contains(err.Error(), "afxdp: port igb1: ") || !strings.Contains(err.Error(), "needs root, or CAP_NET_ADMIN, CAP_NET_RAW, CAP_BPF and CAP_PERFMON") {
+		t.Errorf("child says: %v", err)
+	}
+}
+
+// TestOffload keeps receive VLAN offload off while a port is open, unless it is
+// told not to.
+func TestOffload(t *testing.T) {
+	l := newLab(t, 1, 1500)
+	keep := config("igb2", 1, true)
+	keep.Keep = true
+	on := func(name string) bool {
+		out, err := l.router.Output(t.Context(), "ethtool", "--show-features", name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return strings.Contains(out, "rx-vlan-offload: on")
+	}
+	ports := l.open(t, Options{}, config("igb1", 1, true), keep)
+	if on("igb1") || !on("igb2") {
+		t.Errorf("open: offload of igb1 %t, igb2 %t, want false and true", on("igb1"), on("igb2"))
+	}
+	closeAll(t, ports)
+	if !on("igb1") {
+		t.Error("closed: offload of igb1 is off")
+	}
+}
+
 func TestInUse(t *testing.T) {
 	l := newLab(t, 1, 1500)
 	l.open(t, Options{}, config("igb1", 1, true))
@@ -767,7 +799,7 @@ func TestErrors(t *testing.T) {
 		{"queue without reader", config("igb1", 1, true), Options{}, "afxdp: port igb1: 1 receive queues have a reader, the device has 2: ethtool --set-channels"},
 		{"reader missing", with(func(c *dataplane.PortConfig) { c.Owners.RX[1] = -1 }), Options{}, "afxdp: port igb1: receive queue 1 has no reader"},
 		{"too many writers", with(func(c *dataplane.PortConfig) { c.Owners.TX = []int{0, 1, 2} }), Options{}, "afxdp: port igb1: 3 transmit queues wanted, the device has 2"},
-		{"zero copy", with(func(c *dataplane.PortConfig) { c.ZeroCopy = true }), Options{}, "afxdp: port igb1: no zero copy: afxdp: port igb1 queue 0: bind: operation not supported"},
+		{"zero copy", with(func(c *dataplane.PortConfig) { c.ZeroCopy = true }), Options{}, "afxdp: port igb1: no zero copy: port igb1 queue 0: bind: operation not supported"},
 		{"mac", with(func(c *dataplane.PortConfig) { c.MACs = []net.HardwareAddr{{1, 2}} }), Options{}, "afxdp: port igb1: 01:02 is not an Ethernet address"},
 	} {
 		t.Run(test.name, func(t *testing.T) {

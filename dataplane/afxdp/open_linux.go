@@ -25,8 +25,8 @@ func Open(cfgs []dataplane.PortConfig, opt Options) (ports []*dataplane.Port, er
 		}
 	}()
 	raiseMemlock()
-	for i := range cfgs {
-		if err := o.prepare(&cfgs[i]); err != nil {
+	for _, cfg := range cfgs {
+		if err := o.prepare(&cfg); err != nil {
 			return nil, err
 		}
 	}
@@ -201,10 +201,18 @@ func (o *opener) attach(p *port) error {
 		if err := p.occupied(err); err != nil {
 			return err
 		}
-		return fmt.Errorf("afxdp: port %s: attach XDP program: %w%s", p.name, err, hint(err))
+		return fmt.Errorf("afxdp: port %s: attach XDP program: %w%s", p.name, err, attachHint(err))
 	}
 	o.opt.note("port %s: the driver refused native XDP (%v): generic XDP, slower", p.name, refused)
 	return nil
+}
+
+// attachHint is hint for attaching a program.
+func attachHint(err error) string {
+	if errors.Is(err, unix.EINVAL) {
+		return " (XDP links need Linux 5.9)"
+	}
+	return hint(err)
 }
 
 // bind makes the sockets: with zero copy for all ports, or else with copies for
@@ -213,7 +221,7 @@ func (o *opener) bind() error {
 	var refused error
 	for _, p := range o.ports {
 		if !p.native && refused == nil {
-			refused = fmt.Errorf("afxdp: port %s: generic XDP copies: %w", p.name, unix.EOPNOTSUPP)
+			refused = fmt.Errorf("port %s: generic XDP: %w", p.name, unix.EOPNOTSUPP)
 		}
 	}
 	if refused == nil {
@@ -224,7 +232,7 @@ func (o *opener) bind() error {
 		o.unbindAll()
 	}
 	if !zeroCopyRefused(refused) {
-		return refused
+		return fmt.Errorf("afxdp: %w", refused)
 	}
 	for _, p := range o.ports {
 		if p.cfg.ZeroCopy {
@@ -232,9 +240,9 @@ func (o *opener) bind() error {
 		}
 	}
 	if err := o.bindAll(unix.XDP_COPY); err != nil {
-		return err
+		return fmt.Errorf("afxdp: %w", err)
 	}
-	o.opt.note("%v: the kernel copies frames of all ports", refused)
+	o.opt.note("zero copy refused (%v): the kernel copies the frames of all ports", refused)
 	return nil
 }
 
@@ -249,7 +257,7 @@ func (o *opener) bindAll(mode uint16) error {
 	for _, p := range o.ports {
 		for _, s := range p.sockets {
 			if err := s.open(o.umem, first, mode); err != nil {
-				return fmt.Errorf("afxdp: port %s queue %d: %w%s", p.name, s.queue, err, hint(err))
+				return fmt.Errorf("port %s queue %d: %w%s", p.name, s.queue, err, hint(err))
 			}
 			if first < 0 {
 				first = s.fd
@@ -394,7 +402,7 @@ func (s *socket) open(u *umem, first int, mode uint16) error {
 		}
 		s.tx = newTX(u.buffers(), newDescRing(mem, &off.Tx, n), newAddrRing(comp, &off.Cr, compSlots), s.txBufs)
 		// Frames that one system call sends in copy mode: 32, or up to this
-		// where the kernel can be told (since 6.18).
+		// where the kernel can be told.
 		_ = unix.SetsockoptInt(s.fd, unix.SOL_XDP, unix.XDP_MAX_TX_SKB_BUDGET, min(n, 256))
 	}
 	addr := &unix.SockaddrXDP{Flags: mode | unix.XDP_USE_NEED_WAKEUP, Ifindex: uint32(s.port.index), QueueID: uint32(s.queue)}

@@ -57,10 +57,11 @@ func (r *rx) Recv(s []dataplane.Slot) int {
 		return 0
 	}
 	got := 0
-	size := uint64(1) << r.shift
+	descs, mask, shift := r.ring.descs, r.ring.mask, r.shift
+	size := uint64(1) << shift
 	for i := r.cons; i != r.cons+ready; i++ {
-		d := r.ring.descs[i&r.ring.mask]
-		n := d.addr >> r.shift
+		d := descs[i&mask]
+		n := d.addr >> shift
 		if n >= r.n {
 			continue
 		}
@@ -86,10 +87,12 @@ func (r *rx) Release(free []uint32) {
 	if len(free) == 0 {
 		return
 	}
-	for i, n := range free {
-		r.fill.addrs[(r.next+uint32(i))&r.fill.mask] = r.addr(n)
+	addrs, mask, next := r.fill.addrs, r.fill.mask, r.next
+	for _, n := range free {
+		addrs[next&mask] = r.addr(n)
+		next++
 	}
-	r.next += uint32(len(free))
+	r.next = next
 	r.fill.producer.Store(r.next)
 	r.owed -= len(free)
 }
