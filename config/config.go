@@ -8,6 +8,19 @@
 // the files that Load is told to read, touches nothing.
 //
 // ImportRC turns the rc.conf(5) of FreeBSD into routes.conf.
+//
+// # What is checked
+//
+// A gateway is a station of a connected network, or the line says which port it
+// is on; one that only another route leads to is an error, for routes are not
+// resolved recursively. Addresses of gateways and neighbors are those of one
+// station: not our own, not a network's or its broadcast address, no multicast.
+// Networks of two ports do not overlap, except link-local ones. An MTU is the
+// length of an IP packet, from 68 bytes (RFC 791), or 1280 where there is IPv6
+// (RFC 8200), to 65535. Names of devices have at most 15 bytes; those of ports of
+// VALE switches and of pipes, which only netmap knows, have 63. Lines have at most
+// 65535 bytes, routes 64 gateways. Words are ASCII or at least UTF-8; comments may
+// be in any encoding but hold no control characters.
 package config
 
 import (

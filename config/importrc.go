@@ -28,20 +28,21 @@ func ImportRC(name string, data []byte) (text []byte, warnings []Error, err erro
 	} else {
 		sh.run()
 	}
+	files := []unique.Handle[string]{m.file}
 	if m.errs == nil {
 		m.vars = sh.vars
 		m.translate()
 		if m.lines == nil && m.warnings == nil {
-			m.errs = append(m.errs, Error{pos(m.file, 1, 1), "no variable of rc.conf(5) that sets up ports, routes or neighbors"})
+			m.failOff(0, "no variable of rc.conf(5) that sets up ports, routes or neighbors")
 		}
 	}
-	files := []unique.Handle[string]{m.file}
-	sortErrors(m.warnings, files)
 	if m.errs != nil {
 		sortErrors(m.errs, files)
-		return nil, m.warnings, Errors(m.errs)
+		return nil, nil, Errors(m.errs)
 	}
-	return []byte(m.text()), m.warnings, nil
+	text = []byte(m.text())
+	sortErrors(m.warnings, files)
+	return text, m.warnings, nil
 }
 
 // relevant reports whether a variable of rc.conf(5) matters here.
@@ -89,11 +90,21 @@ func (m *importer) failOff(off int, msg string) {
 	m.errs = append(m.errs, Error{m.place(off), msg})
 }
 
+// maxComment is the length up to which a line that turned out to be an error is
+// shown in full.
+const maxComment = 500
+
 // skip says that part of a variable has no translation.
 func (m *importer) skip(name string, why string) {
 	v := m.vars[name]
+	words := strings.Fields(v.value)
+	for i := range words {
+		if i > 0 && words[i-1] == "pass" {
+			words[i] = "..." // the password of CARP
+		}
+	}
 	m.warnOff(v.off, name+": "+why)
-	m.lines = append(m.lines, importLine{fmt.Sprintf("# %s=%s: %s", name, quote(v.value), why), v.off})
+	m.lines = append(m.lines, importLine{fmt.Sprintf("# %s=%s: %s", name, quote(strings.Join(words, " ")), why), v.off})
 }
 
 // add adds a line that comes from a variable.
@@ -177,7 +188,7 @@ func (m *importer) ports() {
 	get := func(name, from string) *importPort {
 		p := ports[name]
 		if p == nil {
-			p = &importPort{name: name, number: m.vars[from].number, from: from}
+			p = &importPort{name: name, number: len(ports), from: from}
 			ports[name] = p
 		}
 		return p
@@ -461,7 +472,10 @@ func (m *importer) text() string {
 			l := &m.lines[e.Pos.Line()-1]
 			if !strings.HasPrefix(l.text, "#") {
 				m.warnOff(l.off, e.Msg)
-				l.text = "# " + quote(l.text) + ": " + e.Msg
+				if len(l.text) > maxComment {
+					l.text = quote(l.text)
+				}
+				l.text = "# " + l.text + ": " + e.Msg
 			}
 		}
 	}

@@ -78,10 +78,10 @@ type parser struct {
 	prefixes prefixIndex      // of Routes
 	stations map[station]int  // index in Neighbors
 
-	hops  []Hop   // of the current line
-	slab  []Hop   // free hops
-	slabs [][]Hop // all hops handed out
-	cache [512][]Hop
+	hops  []Hop         // of the current line
+	slab  []Hop         // free hops
+	slabs [][]Hop       // all hops handed out
+	cache [512][2][]Hop // single gateways, the latest first
 }
 
 // station identifies a neighbor: on is the number of the port's name for a
@@ -775,26 +775,28 @@ func (p *parser) share(hops []Hop) []Hop {
 	if len(hops) == 0 {
 		return nil
 	}
-	var at *[]Hop
+	var set *[2][]Hop
 	if len(hops) == 1 {
 		h := &hops[0]
 		b := h.Gateway.As16()
-		k := binary.LittleEndian.Uint64(b[8:])*0x9e3779b97f4a7c15 ^ uint64(h.off)<<40
-		at = &p.cache[k>>40%uint64(len(p.cache))]
-		if len(*at) == 1 && (*at)[0] == *h {
-			return *at
+		k := (binary.LittleEndian.Uint64(b[8:]) ^ binary.LittleEndian.Uint64(b[:8]) ^ uint64(h.off)) * 0x9e3779b97f4a7c15
+		set = &p.cache[k>>32%uint64(len(p.cache))]
+		for _, s := range set {
+			if len(s) == 1 && s[0] == *h {
+				return s
+			}
 		}
 	}
 	n := len(hops)
 	if len(p.slab) < n {
-		p.slab = make([]Hop, max(maxHops, min(8192, 4*len(p.slabs)*maxHops)))
+		p.slab = make([]Hop, maxHops<<min(7, len(p.slabs)))
 		p.slabs = append(p.slabs, p.slab)
 	}
 	s := p.slab[:n:n]
 	p.slab = p.slab[n:]
 	copy(s, hops)
-	if at != nil {
-		*at = s
+	if set != nil {
+		set[0], set[1] = s, set[0]
 	}
 	return s
 }

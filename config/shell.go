@@ -10,7 +10,7 @@ type variable struct {
 	value  string
 	off    int    // where in the text it was set
 	wrong  string // why the value is not known
-	number int    // counts assignments: the order of first setting
+	number int    // of the assignment that first set it
 }
 
 // A shell reads the assignments to variables in a text that is an rc.conf(5), a
@@ -20,6 +20,7 @@ type variable struct {
 type shell struct {
 	src  string
 	vars map[string]*variable
+	sets int // assignments so far
 	warn func(off int, msg string)
 	fail func(off int, msg string)
 }
@@ -278,16 +279,17 @@ func (sh *shell) expand(s string) (value string, n int, wrong string) {
 	}
 	v := sh.vars[name]
 	if v == nil {
-		return "", n, "the variable " + name + ", which is not set here"
+		return "", n, "the unset variable " + name
 	}
 	return v.value, n, v.wrong
 }
 
 // set sets a variable.
 func (sh *shell) set(name, value string, a arg) {
+	sh.sets++
 	v := sh.vars[name]
 	if v == nil {
-		v = &variable{number: len(sh.vars)}
+		v = &variable{number: sh.sets}
 		sh.vars[name] = v
 	}
 	v.value, v.off, v.wrong = value, a.off, a.wrong
