@@ -46,7 +46,7 @@ type Config struct {
 
 	metricsPos, controlPos Pos
 	files                  []unique.Handle[string] // in the order read
-	parsed                 int                     // Warnings[:parsed] do not come from Resolve
+	fromText               []Error                 // Warnings but for those about addresses
 }
 
 // A Port is a device, or the port that a VLAN is on one.

@@ -239,11 +239,8 @@ func routeLine(args []string, ipv6 bool) (string, error) {
 	default:
 		host, zone, zoned := strings.Cut(gw, "%")
 		a, wrong := address(host)
-		switch {
-		case wrong != "":
+		if wrong != "" {
 			return "", errors.New(wrong)
-		case a.Is4() != dst.Addr().Is4() && place == "default":
-			dst = netip.PrefixFrom(a, 0).Masked()
 		}
 		line += " via " + a.String()
 		if zoned {

@@ -127,7 +127,7 @@ const (
 func (p *parser) text(name, src string) {
 	p.file = unique.Make(name)
 	p.cfg.files = append(p.cfg.files, p.file)
-	p.cfg.Routes = slices.Grow(p.cfg.Routes, strings.Count(src, "\nroute"))
+	p.cfg.Routes = slices.Grow(p.cfg.Routes, strings.Count(src, "\nroute")+1)
 	p.prefixes.grow(cap(p.cfg.Routes))
 	p.line = 1
 	if strings.HasPrefix(src, "\xff\xfe") || strings.HasPrefix(src, "\xfe\xff") {
@@ -317,6 +317,10 @@ func (p *parser) directive() {
 	case "include":
 		p.include()
 	default:
+		if name, _, _ := assignment(p.words[0].s); relevant(name) || p.words[0].s == "sysrc" {
+			p.fail(0, "this is a line of rc.conf(5) or sysrc(8): nmfwd import rc.conf FILE translates it")
+			return
+		}
 		p.unknown(0, "directive", directives)
 	}
 }
@@ -1092,11 +1096,9 @@ func (p *parser) finish() (*Config, error) {
 	if n := c.Options.Neighbors; len(c.Neighbors) > n {
 		p.errs = append(p.errs, Error{c.Neighbors[n].Pos, fmt.Sprintf("%d neighbors, but option neighbors is %d", len(c.Neighbors), n)})
 	}
-	c.parsed = len(c.Warnings)
+	c.fromText = c.Warnings
 	kernel := slices.ContainsFunc(c.Ports, func(p Port) bool { return p.AddrKernel })
 	p.errs = append(p.errs, c.check(!kernel && !p.noAddr && !p.noPort)...)
-	sortErrors(c.Warnings, c.files)
-	c.parsed = len(c.Warnings)
 	if len(p.errs) > 0 {
 		sortErrors(p.errs, c.files)
 		return nil, Errors(p.errs)

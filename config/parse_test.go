@@ -96,7 +96,7 @@ type plainRoute struct {
 // bare returns what c says without places and warnings.
 func bare(c *Config) any {
 	n := *c
-	n.Warnings, n.files, n.parsed = nil, nil, 0
+	n.Warnings, n.files, n.fromText = nil, nil, nil
 	n.metricsPos, n.controlPos = Pos{}, Pos{}
 	for i := range n.Options.at {
 		if n.Options.at[i].Valid() {
@@ -574,7 +574,8 @@ func TestListenOption(t *testing.T) {
 		{"include in Parse", "include x.conf", "9: include is possible only in a file"},
 		{"include nothing", "include", "8: include without a path"},
 		{"directive", "rout 10.0.0.0/8 via 1.2.3.4", `1: unknown directive "rout": did you mean route?`},
-		{"directive far from all", "static_routes=\"a\"", "1: known are port, vlan"},
+		{"directive far from all", "gateway_enable=\"YES\"", "1: known are port, vlan"},
+		{"rc.conf", "static_routes=\"a\"", "1: nmfwd import rc.conf FILE translates it"},
 	})
 	runRows(t, "option cpus 1\nlisten metrics :1\n", []row{
 		{"more workers than cpus", "option workers 2", "1: 2 workers, but option cpus has only 1"},

@@ -42,10 +42,7 @@ func (c *Config) Resolve(addrs func(port string) ([]netip.Prefix, error)) error 
 	if failed != nil {
 		return errors.Join(failed...)
 	}
-	c.Warnings = c.Warnings[:c.parsed]
-	errs := c.check(complete)
-	sortErrors(c.Warnings[c.parsed:], c.files)
-	if len(errs) > 0 {
+	if errs := c.check(complete); len(errs) > 0 {
 		sortErrors(errs, c.files)
 		return Errors(errs)
 	}
@@ -62,9 +59,10 @@ type checker struct {
 	errs     []Error
 }
 
-// check resolves gateways and neighbors and returns what is wrong. Unless
-// complete, some addresses are not known.
+// check resolves gateways and neighbors, renews the warnings and returns what is
+// wrong. Unless complete, some addresses are not known.
 func (c *Config) check(complete bool) []Error {
+	c.Warnings = slices.Clone(c.fromText)
 	k := checker{c: c, complete: complete, nets: make(map[netip.Prefix]int), own: make(map[netip.Addr]int)}
 	k.ports()
 	k.overlaps()
@@ -90,6 +88,7 @@ func (c *Config) check(complete bool) []Error {
 			k.errorAt(n.Pos.plus(n.off), wrong)
 		}
 	}
+	sortErrors(c.Warnings, c.files)
 	return k.errs
 }
 

@@ -44,6 +44,7 @@ func TestResolve(t *testing.T) {
 		{"overlap", "", "igb1 198.19.0.1/16", "2:11: network 198.19.0.0/24 of igb2 overlaps 198.19.0.0/16 of igb1", "", ""},
 		{"same address", "", "igb1 198.19.0.205/24", "2:11: address 198.19.0.205 is also that of igb1", "", ""},
 		{"connected", "route 198.18.0.0/24 on igb2\n", "igb1 198.18.0.205/24", "", "3:1: connected to igb1", ""},
+		{"connected before", "route 198.19.0.0/24 on igb1\nroute 198.18.0.0/24 on igb2\nport igb2 198.19.0.205/24\n", "igb1 198.18.0.205/24", "", "3:1: connected to igb2|4:1: connected to igb1|5:1: again", ""},
 		{"neighbor", "arp 198.18.0.1 2:0:0:0:0:1\narp 192.0.2.1 2:0:0:0:0:1\n", "igb1 198.18.0.205/24", "4:5: in no connected network", "", ""},
 		{"address and kernel", "port igb3 10.0.0.1/24 addr kernel\nroute 10.9.0.0/16 via 10.0.1.2\n", "igb1\nigb3 10.0.0.1/24 10.0.1.1/24", "", "", "2"},
 		{"mtu for six", "port igb3 addr kernel mtu 1000\n", "igb1\nigb3 fe80::1/64", "3:27: less than the 1280", "", ""},
