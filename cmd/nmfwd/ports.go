@@ -6,7 +6,6 @@ import (
 	"log/slog"
 	"net"
 	"net/netip"
-	"runtime"
 	"slices"
 	"strings"
 
@@ -48,7 +47,7 @@ func choose(p *config.Port) (int, error) {
 	if err == nil {
 		return 0, nil
 	}
-	if runtime.GOOS == "linux" && !errors.Is(err, netmap.ErrVersion) {
+	if haveAFXDP && !errors.Is(err, netmap.ErrVersion) {
 		return 1, nil
 	}
 	return 0, fmt.Errorf("%v: port %s: %w", p.Pos, p.Name, err)
@@ -195,15 +194,4 @@ func checkHost(cfg *config.Config, ports []*dataplane.Port) error {
 		return errs
 	}
 	return nil
-}
-
-// addCommand returns the command that gives a device an address.
-func addCommand(name string, a netip.Prefix) string {
-	if runtime.GOOS == "linux" {
-		return fmt.Sprintf("ip address add %v dev %s", a, name)
-	}
-	if a.Addr().Is4() {
-		return fmt.Sprintf("ifconfig %s inet %v alias", name, a)
-	}
-	return fmt.Sprintf("ifconfig %s inet6 %v alias", name, a)
 }

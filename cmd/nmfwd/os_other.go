@@ -1,0 +1,19 @@
+//go:build !linux
+
+package main
+
+import (
+	"fmt"
+	"net/netip"
+)
+
+const haveAFXDP = false
+
+// addCommand returns the command that gives a device an address.
+func addCommand(name string, a netip.Prefix) string {
+	family := "inet"
+	if a.Addr().Is6() {
+		family = "inet6"
+	}
+	return fmt.Sprintf("ifconfig %s %s %v alias", name, family, a)
+}
