@@ -64,8 +64,7 @@ func newSource(name string, r io.Reader) (*source, error) {
 	} else {
 		var p *pcapgo.Reader
 		if p, err = pcapgo.NewReader(b); err == nil {
-			// The upper half of the field tells the length of the FCS.
-			err = ethernet(p.LinkType() & 0xffff)
+			err = ethernet(p.LinkType()) // without the upper half, the FCS length
 		}
 		s.r = p
 	}

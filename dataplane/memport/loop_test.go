@@ -53,6 +53,10 @@ func TestLoop(t *testing.T) {
 			}
 			f[len(f)-1]--
 			low = max(low, 255-int(f[len(f)-1]))
+			if s[i].Flags != 0 {
+				t.Fatalf("frame %d has the flags of who sent it: %x", total+i, s[i].Flags)
+			}
+			s[i].Flags = 1 << 8 // a worker's own
 			if f[len(f)-1] == 0 {
 				t.Fatalf("frame %d went round 255 times", total+i)
 			}
