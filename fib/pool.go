@@ -75,10 +75,7 @@ func (c *copies[T]) publish(gen uint64) []T {
 }
 
 // maxClass is the class of the largest chunks.
-const maxClass = 8
-
-// maxWords is what an entry of either table can address.
-const maxWords = 1 << 30
+const maxClass = maxStride
 
 // A pool holds the chunks of a table, of all generations: what a generation
 // uses does not change until no reader is left. A chunk of class c is 1<<c
@@ -88,6 +85,7 @@ type pool struct {
 	free  [maxClass + 1][]uint32
 	old   []chunk // retired, oldest first
 	live  int     // words in use by the newest generation
+	max   uint64  // words that entries can address
 }
 
 type chunk struct {
@@ -114,11 +112,18 @@ func (p *pool) alloc(class uint8) uint32 {
 		}
 	}
 	at := len(p.words)
-	if at+n > maxWords {
+	if uint64(at+n) > p.max {
 		panic("fib: table full") // the limits on routes exclude it
 	}
 	p.words = p.words[:at+n]
 	return uint32(at)
+}
+
+// wasteful reports whether the table should be made again in a new pool: most
+// of this one is of no use, or so much is used that the changes of one commit
+// might not fit.
+func (p *pool) wasteful() bool {
+	return len(p.words) > 1<<20 && len(p.words)/4 > p.live || uint64(len(p.words)) > p.max/2
 }
 
 // grow moves the words to a larger array. Readers keep the old one, so all that

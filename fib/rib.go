@@ -11,11 +11,13 @@ import (
 	"github.com/kentik/patricia/uint32_tree"
 )
 
-// The most routes of each family, with the host routes of neighbors: so many
-// fit into the tables whatever they are.
+// The most routes of each family, with the host routes of neighbors: the tables
+// of so many take less than half of what their entries can address, whatever
+// the routes are. A host route of IPv4 takes up to 320 words; a route of IPv6
+// two ranges, each up to 170.
 const (
-	MaxRoutes4 = 1 << 22
-	MaxRoutes6 = 1 << 21
+	MaxRoutes4 = 3 << 20
+	MaxRoutes6 = 1 << 20
 )
 
 // Errors that callers tell apart.
@@ -46,6 +48,8 @@ func New(ports []PortAttr) *RIB {
 	}
 	r.v4.entries = make([]entry, 1)
 	r.v6.entries = make([]entry, 1)
+	r.b4 = builder4{family: &r.v4, pool: pool{max: 1 << 31}}
+	r.b6 = builder6{family: &r.v6, pool: pool{max: 1 << (strideAt6 + lineClass)}}
 	r.adj.init(ports)
 	return r
 }
@@ -243,22 +247,54 @@ func (f *family) regions() []key {
 }
 
 func (r *RIB) commit4() {
-	r.b4.gen = r.gen
-	r.b4.root.edit(1<<rootBits4, r.reclaimed)
-	r.slots(&r.v4, rootBits4, r.b4.slot)
+	b := &r.b4
+	b.gen = r.gen
+	if b.pool.wasteful() {
+		b.pool, b.root, b.family.all = pool{max: b.pool.max}, copies[uint32]{}, true
+	}
+	b.root.edit(1<<rootBits4, r.reclaimed)
+	r.slots(b.family, b.family.regions(), rootBits4, b.slot)
+	b.family.dirty = b.family.dirty[:0]
 }
 
 func (r *RIB) commit6() {
-	r.b6.gen = r.gen
-	r.b6.root.edit(1<<rootBits6, r.reclaimed)
-	r.slots(&r.v6, rootBits6, r.b6.slot)
+	b := &r.b6
+	b.gen = r.gen
+	if b.pool.wasteful() {
+		b.pool, b.root, b.family.all = pool{max: b.pool.max}, copies[uint32]{}, true
+	}
+	b.root.edit(1<<rootBits6, r.reclaimed)
+	for ks := b.family.regions(); len(ks) > 0; {
+		// Few changes in a slot are made one by one.
+		n := 1
+		slot := ks[0].cut(rootBits6)
+		if ks[0].len > rootBits6 {
+			for n < len(ks) && slot.covers(ks[n]) {
+				n++
+			}
+		}
+		if ks[0].len > rootBits6 && n <= maxUpdates {
+			i := uint32(slot.hi >> (64 - rootBits6))
+			for _, k := range ks[:n] {
+				b.root.set(i, b.update(&r.sweep, b.root.next[i], slot, k, false))
+			}
+		} else {
+			r.slots(b.family, ks[:n], rootBits6, b.slot)
+		}
+		ks = ks[n:]
+	}
+	b.family.dirty = b.family.dirty[:0]
 }
 
-// slots has the slots of a root of rootBits bits made again that changes lie
-// in.
-func (r *RIB) slots(f *family, rootBits uint8, slot func(i uint32, spans []span)) {
+// maxUpdates changes in one slot of the IPv6 root are made one by one; if there
+// are more, the slot is made again as a whole.
+const maxUpdates = 8
+
+// slots has the slots of a root of rootBits bits made again that the regions
+// lie in.
+func (r *RIB) slots(f *family, regions []key, rootBits uint8, slot func(i uint32, spans []span)) {
 	done := key{len: 255}
-	for _, k := range f.regions() {
+	for _, k := range regions {
 		if k.len > rootBits {
 			k = k.cut(rootBits)
 		}
@@ -272,7 +308,6 @@ func (r *RIB) slots(f *family, rootBits uint8, slot func(i uint32, spans []span)
 			slot(first+i, r.sweep.cell(key{uint64(first+i) << (64 - rootBits), 0, rootBits}))
 		}
 	}
-	f.dirty = f.dirty[:0]
 }
 
 // describe returns entry e as a Route.

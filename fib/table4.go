@@ -68,9 +68,10 @@ func (t *Table4) each(yield func(first, adj uint32) bool) {
 
 // A builder4 makes the versions of the IPv4 table.
 type builder4 struct {
-	root copies[uint32]
-	pool pool
-	gen  uint64 // being made
+	family *family
+	root   copies[uint32]
+	pool   pool
+	gen    uint64 // being made
 }
 
 // size returns the bytes of all versions.

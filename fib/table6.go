@@ -9,39 +9,62 @@ import "math/bits"
 // It starts with a root for the first 16 bits. An entry is the index of an
 // adjacency or names a node and its form:
 //
-//	31   30 29    28  26 25          0
-//	+------+-----+------+-------------+
-//	| form | low | bits | line        |
-//	+------+-----+------+-------------+
+//	 31  30  29  28  27 26                0
+//	+---+---+---+-----------------------------+
+//	| 0 | 0 | 0 | adjacency                   | leaf
+//	+---+---+---+-------+---------------------+
+//	| 1 | stride        | line                | chunk
+//	| 0 | 1 | 0   0   0 | line                | narrow
+//	| 0 | 0 | 1 | 0   0 | line                | wide
+//	| 0 | 0 | 1 | 1   0 | line                | low
+//	+---+---+---+-------+---------------------+
 //
 // Nodes lie in lines of 16 words, one cache line. A chunk is indexed by the
-// next bits+minStride bits of the address. A narrow node is one line: seven
-// boundaries of 32 bits, in ascending order from word 1 on, and in words 8 to
-// 15 the entries of the ranges before, between and after them; unused places
-// repeat the last range with the largest boundary. A wide node is two lines:
-// seven boundaries of 64 bits from word 2 on, lower half first, and the
-// entries in words 16 to 23. Boundaries are shifted left by the number of bits
-// that chunks above have used. Low means that the node, before anything else,
-// goes on with the lower 64 bits.
+// next stride bits of the address. A narrow node is one line: seven boundaries
+// of 32 bits, in ascending order from word 1 on, and in words 8 to 15 the
+// entries of the ranges before, between and after them; unused places repeat
+// the last range with the largest boundary. A wide node is two lines: seven
+// boundaries of 64 bits from word 2 on, lower half first, and the entries in
+// words 16 to 23. Boundaries are shifted left by the number of bits that chunks
+// above have used. A low node has one entry, which goes on with the lower 64
+// bits.
+//
+// In a table of the Internet's core nearly all lookups are up to four chunks and
+// a narrow node. They are walked without branches that depend on the table: a
+// branch that is guessed wrong costs as much as a miss, and ends the overlap of
+// the misses of several lookups, which is what makes them fast.
 const (
 	rootBits6 = 16
 
-	form6   = 3 << 30
-	leaf6   = 0 << 30
-	chunk6  = 1 << 30
-	narrow6 = 2 << 30
-	wide6   = 3 << 30
+	chunk6  = 1 << 31
+	narrow6 = 1 << 30
+	wide6   = 1 << 29
+	low6    = 1<<29 | 1<<28
+	leaves6 = 1 << 29 // entries below are leaves
 
-	low6      = 1 << 29
-	strideAt6 = 26
+	strideAt6 = 27
 	line6     = 1<<strideAt6 - 1
 
-	minStride = 4 // a chunk of one line
-	maxStride = 8
-	fanOut    = 8  // ranges of a narrow or wide node
-	lineClass = 4  // class of a line
-	fanMax    = 64 // most ranges that a fan of narrow or wide nodes holds
+	firstStride = 8 // of chunks below the root
+	minStride   = 4 // a chunk of one line
+	maxStride   = 12
+	sparse      = 2  // chunks have up to 1<<sparse times as many entries as there are ranges, rounded up
+	fanOut      = 8  // ranges of a narrow or wide node
+	fanMax      = 64 // most ranges of the lower bits that a fan of these holds
+	lineClass   = 4  // class of a line
 )
+
+// form6 returns the form of the node that e names: one of the constants above,
+// 0 for a leaf.
+func form6(e uint32) uint32 {
+	switch {
+	case e >= chunk6:
+		return chunk6
+	case e >= narrow6:
+		return narrow6
+	}
+	return e & low6
+}
 
 // A Table6 is the compiled table of IPv6.
 type Table6 struct {
@@ -56,47 +79,41 @@ func (t *Table6) set(root, words []uint32) {
 // Lookup returns the index of the adjacency for the destination whose upper and
 // lower 64 bits are hi and lo.
 func (t *Table6) Lookup(hi, lo uint64) uint32 {
-	e := t.root[hi>>(64-rootBits6)]
-	if e >= chunk6 {
-		e = t.walk(e, hi<<rootBits6, lo)
+	if e := t.root[hi>>(64-rootBits6)]; e < leaves6 {
+		return e
 	}
-	return e
+	return t.walk(hi, lo)
 }
 
-// walk goes on from entry e, whose node tells apart the leftmost bits of x.
-func (t *Table6) walk(e uint32, x, lo uint64) uint32 {
+// walkSafe goes on from entry e, whose node tells apart the leftmost bits of x.
+// walk leaves to it what is long.
+func (t *Table6) walkSafe(e uint32, x, lo uint64) uint32 {
 	for {
-		if e&low6 != 0 {
-			x = lo
-		}
-		at := e & line6 << lineClass
-		switch e >> 30 {
-		case chunk6 >> 30:
-			stride := e>>strideAt6&7 + minStride
-			e = t.words[uint64(at)+x>>(64-stride)]
+		at := uint64(e&line6) << lineClass
+		switch form6(e) {
+		case chunk6:
+			stride := e >> strideAt6 & 15
+			e = t.words[at+x>>(64-stride)]
 			x <<= stride
-		case narrow6 >> 30:
-			l := (*[16]uint32)(t.words[at:])
+		case narrow6:
 			k := uint32(x >> 32)
-			n := ge(k, l[1]) + ge(k, l[2]) + ge(k, l[3]) + ge(k, l[4]) + ge(k, l[5]) + ge(k, l[6]) + ge(k, l[7])
-			e = l[8+n&7]
-		case wide6 >> 30:
-			l := (*[32]uint32)(t.words[at:])
-			n := uint32(0)
-			for i := 2; i < 16; i += 2 {
-				_, borrow := bits.Sub64(x, uint64(l[i])|uint64(l[i+1])<<32, 0)
-				n += 1 - uint32(borrow)
+			n := uint64(0)
+			for n < fanOut-1 && k >= t.words[at+n+1] {
+				n++
 			}
-			e = l[16+n&7]
+			e = t.words[at+fanOut+n]
+		case wide6:
+			n := uint64(0)
+			for n < fanOut-1 && x >= uint64(t.words[at+2*n+2])|uint64(t.words[at+2*n+3])<<32 {
+				n++
+			}
+			e = t.words[at+2*fanOut+n]
+		case low6:
+			x, e = lo, t.words[at]
 		default:
 			return e
 		}
 	}
-}
-
-// ge returns 1 if a >= b, else 0, without a branch.
-func ge(a, b uint32) uint32 {
-	return uint32((uint64(a)-uint64(b))>>63) ^ 1
 }
 
 // each yields the first address and the adjacency of each range of addresses
@@ -112,11 +129,11 @@ func (t *Table6) each(yield func(hi, lo uint64, adj uint32) bool) {
 			if !ok {
 				return
 			}
-			if e&low6 == 0 {
+			if form6(e) != low6 {
 				ok = yield(hi, 0, e)
 				return
 			}
-			t.ranges(e&^low6, 0, 0, 0, func(lo uint64, e uint32) {
+			t.ranges(t.words[node6{t.words, e}.at()], 0, 0, 0, func(lo uint64, e uint32) {
 				ok = ok && yield(hi, lo, e)
 			})
 		})
@@ -127,12 +144,12 @@ func (t *Table6) each(yield func(hi, lo uint64, adj uint32) bool) {
 // from. Chunks above e have used depth bits, which are those of base. Entries
 // that go on with the lower bits are emitted like leaves.
 func (t *Table6) ranges(e uint32, base, from uint64, depth uint, emit func(start uint64, e uint32)) {
-	if e < chunk6 || e&low6 != 0 {
+	if form6(e) == 0 || form6(e) == low6 {
 		emit(from, e)
 		return
 	}
 	n := node6{t.words, e}
-	if e&form6 == chunk6 {
+	if form6(e) == chunk6 {
 		stride := n.stride()
 		for i := uint64(0); i < 1<<stride; i++ {
 			b := base | i<<(64-depth-stride)
@@ -155,33 +172,36 @@ type node6 struct {
 }
 
 func (n node6) at() uint32   { return n.e & line6 << lineClass }
-func (n node6) stride() uint { return uint(n.e>>strideAt6&7 + minStride) }
+func (n node6) stride() uint { return uint(n.e >> strideAt6 & 15) }
 
 // class returns the size of the node's chunk in the pool.
 func (n node6) class() uint8 {
-	switch n.e & form6 {
+	switch form6(n.e) {
 	case chunk6:
 		return uint8(n.stride())
-	case narrow6:
-		return lineClass
+	case wide6:
+		return lineClass + 1
 	}
-	return lineClass + 1
+	return lineClass
 }
 
 // children returns the entries of the node, in words.
 func (n node6) children() []uint32 {
-	switch n.e & form6 {
+	w := n.words[n.at():]
+	switch form6(n.e) {
 	case chunk6:
-		return n.words[n.at():][:1<<n.stride()]
+		return w[:1<<n.stride()]
 	case narrow6:
-		return n.words[n.at():][8:16]
+		return w[fanOut : 2*fanOut]
+	case wide6:
+		return w[2*fanOut : 3*fanOut]
 	}
-	return n.words[n.at():][16:24]
+	return w[:1]
 }
 
 // boundary returns the start of range i of a narrow or wide node.
 func (n node6) boundary(i int) uint64 {
-	if n.e&form6 == narrow6 {
+	if form6(n.e) == narrow6 {
 		return uint64(n.words[n.at():][i]) << 32
 	}
 	w := n.words[n.at():][2*i:]
@@ -208,11 +228,13 @@ type step struct {
 
 // A builder6 makes the versions of the IPv6 table.
 type builder6 struct {
-	root  copies[uint32]
-	pool  pool
-	gen   uint64 // being made
-	steps []step
-	lows  []step
+	family *family
+	root   copies[uint32]
+	pool   pool
+	gen    uint64 // being made
+	steps  []step
+	lows   []step
+	lower  bool // at the lower 64 bits
 }
 
 // size returns the bytes of all versions.
@@ -226,6 +248,148 @@ func (b *builder6) slot(i uint32, spans []span) {
 	if e := b.high(spans, rootBits6); e != b.root.next[i] {
 		b.root.set(i, e)
 	}
+}
+
+// update returns the entry in place of e for cell, after changes within p, which
+// lies in cell. Lower says that e is at the lower 64 bits. Only the nodes on the
+// way to p are made again, and below p all.
+func (b *builder6) update(s *sweep, e uint32, cell, p key, lower bool) uint32 {
+	switch form6(e) {
+	case chunk6:
+		return b.updateChunk(s, e, cell, p, lower)
+	case low6:
+		inner := b.pool.words[node6{b.pool.words, e}.at()]
+		if p.len <= 64 || form6(inner) != chunk6 {
+			break
+		}
+		n := b.update(s, inner, p.cut(64), p, true)
+		if n == inner {
+			return e
+		}
+		b.retire(e)
+		if n < leaves6 {
+			return n
+		}
+		return b.lowNode(n)
+	case narrow6, wide6:
+		// A way to a longer route's upper half that stays.
+		if p.len <= 64 || lower {
+			break
+		}
+		n := node6{b.pool.words, e}
+		c := n.children()
+		i := 0
+		for i+1 < len(c) && c[i+1] != c[i] && p.hi<<cell.len >= n.boundary(i+1) {
+			i++
+		}
+		old := c[i]
+		if form6(old) != low6 {
+			break
+		}
+		child := b.update(s, old, p.cut(64), p, false)
+		if child == old {
+			return e
+		}
+		if form6(child) != low6 {
+			for j := range c {
+				if c[j] != old && (j == 0 || c[j] != c[j-1]) {
+					b.drop(c[j])
+				}
+			}
+			b.retire(e)
+			return b.make(s, cell, lower)
+		}
+		at := b.pool.alloc(n.class())
+		m := node6{b.pool.words, e&^line6 | at>>lineClass}
+		copy(m.words[at:][:1<<n.class()], m.words[n.at():])
+		for j, c := range m.children() {
+			if c == old {
+				m.children()[j] = child
+			}
+		}
+		b.retire(e)
+		return m.e
+	}
+	return b.rebuild(s, e, cell, lower)
+}
+
+// updateChunk is update of a chunk.
+func (b *builder6) updateChunk(s *sweep, e uint32, cell, p key, lower bool) uint32 {
+	n := node6{b.pool.words, e}
+	stride := n.stride()
+	bits, used := p.hi, uint(cell.len)
+	if lower {
+		bits, used = p.lo, used-64
+	}
+	first := bits << used >> (64 - stride)
+	count := uint64(1)
+	if end := cell.len + uint8(stride); p.len < end {
+		count <<= end - p.len
+	}
+	var changed [1 << maxStride]uint32
+	same := true
+	for i := first; i < first+count; i++ {
+		c := key{cell.hi, cell.lo, cell.len + uint8(stride)}
+		if lower {
+			c.lo |= i << (64 - used - stride)
+		} else {
+			c.hi |= i << (64 - used - stride)
+		}
+		old := b.pool.words[uint64(n.at())+i]
+		if p.len > c.len {
+			changed[i-first] = b.update(s, old, c, p, lower)
+		} else {
+			changed[i-first] = b.rebuild(s, old, c, lower)
+		}
+		same = same && changed[i-first] == old
+	}
+	if same {
+		return e
+	}
+	at := b.pool.alloc(n.class())
+	w := b.pool.words[at:][:1<<stride]
+	copy(w, b.pool.words[n.at():])
+	copy(w[first:], changed[:count])
+	b.retire(e)
+	e = e&^line6 | at>>lineClass
+	// A chunk that a node could replace goes.
+	runs := 1
+	for i := range w {
+		if w[i] >= leaves6 {
+			return e
+		}
+		if i > 0 && w[i] != w[i-1] {
+			runs++
+		}
+	}
+	if runs > fanOut {
+		return e
+	}
+	return b.rebuild(s, e, cell, lower)
+}
+
+// rebuild returns the entry for cell made from its routes, in place of e.
+func (b *builder6) rebuild(s *sweep, e uint32, cell key, lower bool) uint32 {
+	b.drop(e)
+	return b.make(s, cell, lower)
+}
+
+// make returns the entry for cell made from its routes.
+func (b *builder6) make(s *sweep, cell key, lower bool) uint32 {
+	s.start(b.family, cell)
+	spans := s.cell(cell)
+	if !lower {
+		return b.high(spans, uint(cell.len))
+	}
+	l := b.lows[:0]
+	for _, p := range spans {
+		l = add(l, p.lo, p.adj)
+	}
+	b.lows = l
+	b.lower = true
+	r := b.node(l, cell.lo, uint(cell.len)-64)
+	b.lower = false
+	return r
 }
 
 // high returns the entry for a cell of the upper bits, whose first depth bits
@@ -277,11 +441,21 @@ func (b *builder6) low(e uint32, spans []span) uint32 {
 		s = add(s, p.lo, p.adj)
 	}
 	b.lows = s
+	b.lower = true
 	r := b.node(s, 0, 0)
-	if r >= chunk6 {
-		r |= low6
+	b.lower = false
+	if r < leaves6 {
+		return r
 	}
-	return r
+	return b.lowNode(r)
+}
+
+// lowNode returns the entry for a node that goes on with e at the lower bits.
+func (b *builder6) lowNode(e uint32) uint32 {
+	at := b.pool.alloc(lineClass)
+	clear(b.pool.words[at:][:1<<lineClass])
+	b.pool.words[at] = e
+	return low6 | at>>lineClass
 }
 
 // node returns the entry for a cell that starts at base and is 64-depth bits
@@ -294,12 +468,15 @@ func (b *builder6) node(steps []step, base uint64, depth uint) uint32 {
 	if n <= fanOut {
 		return b.leafNode(steps, depth)
 	}
-	stride := min(uint(bits.Len(uint(n-1))), maxStride, 64-depth)
-	stride = max(stride, minStride)
-	width := uint64(1) << (64 - depth - stride)
-	if n <= fanMax && skewed(steps, base, width) {
+	if b.lower && n <= fanMax {
+		// Hosts of one network, often close together.
 		return b.fanNode(steps, depth)
 	}
+	stride := max(min(uint(bits.Len(uint(n-1)))+sparse, maxStride, 64-depth), minStride)
+	if depth == rootBits6 && !b.lower {
+		stride = firstStride
+	}
+	width := uint64(1) << (64 - depth - stride)
 	at := b.pool.alloc(uint8(stride))
 	for i := uint32(0); i < 1<<stride; i++ {
 		start := base + uint64(i)*width
@@ -314,22 +491,7 @@ func (b *builder6) node(steps []step, base uint64, depth uint) uint32 {
 		b.pool.words[at+i] = e
 		steps = steps[n-1:]
 	}
-	return chunk6 | uint32(stride-minStride)<<strideAt6 | at>>lineClass
-}
-
-// skewed reports whether three quarters of the steps would be in one entry of
-// a chunk whose entries are width wide.
-func skewed(steps []step, base, width uint64) bool {
-	run, most := 0, 0
-	last := uint64(0)
-	for _, s := range steps[1:] {
-		if i := (s.key - base) / width; i != last {
-			run, last = 0, i
-		}
-		run++
-		most = max(most, run)
-	}
-	return most*4 >= len(steps)*3
+	return chunk6 | uint32(stride)<<strideAt6 | at>>lineClass
 }
 
 // fanNode returns the entry for a cell as a tree of narrow and wide nodes.
@@ -390,7 +552,7 @@ func (b *builder6) leafNode(steps []step, depth uint) uint32 {
 
 // drop retires the node that e names and all below.
 func (b *builder6) drop(e uint32) {
-	if e < chunk6 {
+	if e < leaves6 {
 		return
 	}
 	n := node6{b.pool.words, e}
@@ -401,5 +563,11 @@ func (b *builder6) drop(e uint32) {
 		}
 		last = c
 	}
+	b.retire(e)
+}
+
+// retire retires the node that e names, without those below.
+func (b *builder6) retire(e uint32) {
+	n := node6{b.pool.words, e}
 	b.pool.retire(n.at(), n.class(), b.gen)
 }
