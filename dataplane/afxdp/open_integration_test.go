@@ -636,8 +636,10 @@ func (l *lab) untouched(t testing.TB, name string) {
 func TestMembership(t *testing.T) {
 	l := newLab(t, 1, 1500)
 	extra := config("igb2", 1, true)
-	extra.MACs = []net.HardwareAddr{parseMAC(t, macVRRP)}
-	ports := l.open(t, Options{}, config("igb1", 1, false), extra)
+	extra.MACs = []net.HardwareAddr{macIgb2, parseMAC(t, macVRRP)}
+	plain := config("igb1", 1, false)
+	plain.MACs = []net.HardwareAddr{macIgb1}
+	ports := l.open(t, Options{}, plain, extra)
 	// veth has no unicast filter: for a second address it is promiscuous.
 	for name, want := range map[string]string{"igb1": "promiscuity 0 allmulti 1", "igb2": "promiscuity 1 allmulti 0"} {
 		if got := l.memberships(t, name); got != want {
@@ -645,7 +647,7 @@ func TestMembership(t *testing.T) {
 		}
 	}
 	sink := newWire(t, l.sink, "x0")
-	f := numbered(extra.MACs[0], 0, 1, 60)
+	f := numbered(extra.MACs[1], 0, 1, 60)
 	sink.write(0, f...)
 	same(t, take(t, &ports[1].Queues[0], 1), f)
 	closeAll(t, ports)
@@ -989,6 +991,37 @@ func TestLinkRemoved(t *testing.T) {
 	closeAll(t, ports)
 	if got := ports[1].Device.Counters(0).TXRingFull; got != 10 {
 		t.Errorf("after Close: %d frames refused, want 10", got)
+	}
+}
+
+// TestCloseUnderReaders closes ports while others read their state, as metrics
+// and control may.
+func TestCloseUnderReaders(t *testing.T) {
+	l := newLab(t, 1, 1500)
+	ports := l.open(t, Options{RXSlots: 64, TXSlots: 64}, config("igb1", 1, true))
+	d := ports[0].Device
+	gen := newWire(t, l.gen, "g0")
+	gen.write(0, numbered(macIgb2, 0, 9, 60)...) // another's MAC
+	until(t, "9 packets left to the host", func() bool { return d.Counters(0).HostPackets == 9 })
+	var wg sync.WaitGroup
+	for range 2 {
+		wg.Go(func() {
+			for d.LinkUp() {
+				if got := d.Counters(0).HostPackets; got != 9 {
+					t.Errorf("%d packets left to the host, want 9", got)
+					return
+				}
+				if err := d.(dataplane.AddressFilter).SetAddrs(ownAddrs); err != nil && !errors.Is(err, net.ErrClosed) {
+					t.Error(err)
+					return
+				}
+			}
+		})
+	}
+	closeAll(t, ports)
+	wg.Wait()
+	if got := d.Counters(0).HostPackets; got != 9 {
+		t.Errorf("after Close: %d packets left to the host, want 9", got)
 	}
 }
 

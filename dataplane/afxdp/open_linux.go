@@ -360,6 +360,10 @@ const (
 	bindPause    = 2 * time.Millisecond
 )
 
+// skbOverhead is what a frame costs beside its bytes in the send buffer: struct
+// sk_buff and struct skb_shared_info, rounded up.
+const skbOverhead = 1024
+
 // open makes the socket and binds it to its queue. The first socket, with first
 // negative, registers the UMEM and asks for mode; the others share both.
 func (s *socket) open(u *umem, first int, mode uint16) error {
@@ -404,6 +408,9 @@ func (s *socket) open(u *umem, first int, mode uint16) error {
 		// Frames that one system call sends in copy mode: 32, or up to this
 		// where the kernel can be told.
 		_ = unix.SetsockoptInt(s.fd, unix.SOL_XDP, unix.XDP_MAX_TX_SKB_BUDGET, min(n, 256))
+		// What it copied counts against the socket's send buffer until the
+		// device has sent it: room for a full ring.
+		_ = unix.SetsockoptInt(s.fd, unix.SOL_SOCKET, unix.SO_SNDBUFFORCE, n*(u.frame+skbOverhead))
 	}
 	addr := &unix.SockaddrXDP{Flags: mode | unix.XDP_USE_NEED_WAKEUP, Ifindex: uint32(s.port.index), QueueID: uint32(s.queue)}
 	if first >= 0 {

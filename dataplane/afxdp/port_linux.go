@@ -1,6 +1,7 @@
 package afxdp
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
 	"net"
@@ -148,6 +149,9 @@ func (p *port) join() error {
 		}
 	}
 	for _, mac := range p.cfg.MACs {
+		if bytes.Equal(mac, p.mac) {
+			continue
+		}
 		m := unix.PacketMreq{Type: unix.PACKET_MR_UNICAST, Alen: uint16(len(mac))}
 		copy(m.Address[:], mac)
 		if err := add(m); err != nil {

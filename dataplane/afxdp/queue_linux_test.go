@@ -150,6 +150,16 @@ func TestRecvNonsense(t *testing.T) {
 	}
 }
 
+// TestRecvFarProducer has a producer index that is further ahead than the ring
+// is long.
+func TestRecvFarProducer(t *testing.T) {
+	k, r, _, _ := newQueue(0)
+	k.recv.producer.Store(1 << 31)
+	if got := r.Recv(make([]dataplane.Slot, 3*testSlots)); got > testSlots {
+		t.Errorf("received %d slots from a ring of %d", got, testSlots)
+	}
+}
+
 func TestReleaseTooMany(t *testing.T) {
 	_, r, _, _ := newQueue(0)
 	defer func() {
