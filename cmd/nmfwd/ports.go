@@ -41,7 +41,7 @@ func choose(p *config.Port) (int, error) {
 	case p.Driver == "afxdp":
 		return 1, nil
 	case p.Driver == "memory":
-		return 0, fmt.Errorf("%v: port %s: driver memory serves --pcap only", p.Pos, p.Name)
+		return 0, config.Error{Pos: p.Pos, Msg: "port " + p.Name + ": driver memory serves --pcap only"}
 	}
 	err := netmap.Available()
 	if err == nil {

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"log/slog"
 	"net/netip"
 	"os"
@@ -45,7 +46,10 @@ func replay(cfg *config.Config, pcaps []string, log *slog.Logger) error {
 		port, err := r.Open(memport.Config{Name: p.Name, MAC: p.MAC, MTU: p.MTU, MinFrame: 60}, files[p.Name][0], files[p.Name][1])
 		if err != nil {
 			closePorts(ports, log)
-			return coded{exNoInput, err}
+			if errors.Is(err, fs.ErrNotExist) {
+				return coded{exNoInput, err}
+			}
+			return coded{exDataErr, err}
 		}
 		if p.MAC == nil {
 			log.Info("frames have to be addressed to the port's MAC address, which is made up: set mac in its line", "port", p.Name, "mac", port.MAC.String())

@@ -1,0 +1,176 @@
+package main
+
+import (
+	"bytes"
+	"encoding/binary"
+	"errors"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+// TestMain lets the test binary be the command: tests run it as a user would.
+func TestMain(m *testing.M) {
+	if os.Getenv("NMFWD_BE_THE_COMMAND") != "" {
+		main()
+		os.Exit(0)
+	}
+	os.Exit(m.Run())
+}
+
+// nmfwd runs the command and returns what it printed and its exit code.
+func nmfwd(t *testing.T, args ...string) (stdout, stderr string, code int) {
+	t.Helper()
+	cmd := exec.CommandContext(t.Context(), os.Args[0], args...)
+	cmd.Env = append(os.Environ(), "NMFWD_BE_THE_COMMAND=1")
+	var out, errs bytes.Buffer
+	cmd.Stdout, cmd.Stderr = &out, &errs
+	err := cmd.Run()
+	var exit *exec.ExitError
+	if err != nil && !errors.As(err, &exit) {
+		t.Fatal(err)
+	}
+	return out.String(), errs.String(), cmd.ProcessState.ExitCode()
+}
+
+// write puts text into a file of the test's folder and returns its name.
+func write(t *testing.T, name, text string) string {
+	t.Helper()
+	p := filepath.Join(t.TempDir(), name)
+	if err := os.WriteFile(p, []byte(text), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	return p
+}
+
+const lab = `
+port igb1 mac 00:0d:b9:41:ca:3d 198.18.0.205/24 2001:2::205/64 host off
+port igb2 mac 00:0d:b9:41:ca:3e 198.19.0.205/24 2001:2:0:8000::205/64 host off
+route 198.19.0.0/16 via 198.19.0.203
+arp 198.19.0.203 00:1b:21:c4:95:7b
+`
+
+func TestExitCodes(t *testing.T) {
+	good := write(t, "routes.conf", lab)
+	for _, c := range []struct {
+		name string
+		args []string
+		code int
+		says string
+	}{
+		{"no arguments", nil, 64, "--config"},
+		{"unknown flag", []string{"--nonsense"}, 64, "nonsense"},
+		{"unknown command", []string{"nonsense"}, 64, "nonsense"},
+		{"version", []string{"--version"}, 0, ""},
+		{"help", []string{"--help"}, 0, ""},
+		{"check of a good file", []string{"-t", "-c", good}, 0, ""},
+		{"no such file", []string{"-c", good + ".not"}, 66, "no such file"},
+		{"a folder", []string{"-c", t.TempDir()}, 66, "directory"},
+		{"errors in the file", []string{"-t", "-c", write(t, "bad.conf", "port igb1 10.0.0.1/33\nroute 10.0.0.5;\n")}, 65, "bad.conf:2:7: "},
+		{"what is not built yet", []string{"-c", write(t, "vlan.conf", lab+"vlan 100 on igb1\n")}, 65, "vlan.conf:6:1: a VLAN is not supported yet"},
+		{"what is not built yet, checked only", []string{"-t", "-c", write(t, "vlan.conf", lab+"vlan 100 on igb1\n")}, 0, ""},
+		{"no such port", []string{"-c", write(t, "port.conf", "port nosuchport0 10.0.0.1/24 driver afxdp\n")}, 69, "port.conf:1:1: "},
+		{"a port for captures only", []string{"-c", write(t, "mem.conf", "port m0 10.0.0.1/24 driver memory\n")}, 65, "--pcap"},
+		{"capture for a port that is not there", []string{"-c", good, "--pcap", "igb9=:"}, 64, "igb9"},
+		{"capture that is not there", []string{"-c", good, "--pcap", "igb1=" + good + ".pcap:"}, 66, ".pcap"},
+		{"capture that is none", []string{"-c", good, "--pcap", "igb1=" + good + ":"}, 65, "routes.conf"},
+		{"import of nothing", []string{"import", "rc.conf", good + ".not"}, 66, "no such file"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			stdout, stderr, code := nmfwd(t, c.args...)
+			if code != c.code || !strings.Contains(stderr, c.says) {
+				t.Errorf("got exit code %d, want %d; standard error %q, want it to contain %q; standard output %q", code, c.code, stderr, c.says, stdout)
+			}
+		})
+	}
+}
+
+// capture returns a pcap file of the frames.
+func capture(frames ...[]byte) string {
+	var b bytes.Buffer
+	le := binary.LittleEndian
+	b.Write(le.AppendUint32(le.AppendUint32(le.AppendUint64(le.AppendUint16(le.AppendUint16(le.AppendUint32(nil, 0xa1b2c3d4), 2), 4), 0), 65535), 1))
+	for _, f := range frames {
+		for _, v := range []int{1, 0, len(f), len(f)} {
+			b.Write(le.AppendUint32(nil, uint32(v)))
+		}
+		b.Write(f)
+	}
+	return b.String()
+}
+
+// frame is 198.18.10.1 -> dst, UDP, to igb1.
+func frame(dst byte, ttl byte) []byte {
+	b := make([]byte, 60)
+	copy(b, []byte{0, 0x0d, 0xb9, 0x41, 0xca, 0x3d, 0, 0x1b, 0x21, 0xc4, 0x95, 0x7a, 8, 0, 0x45, 0, 0, 46})
+	b[22], b[23] = ttl, 17
+	copy(b[26:], []byte{198, 18, 10, 1, 198, dst, 10, 1})
+	s := uint32(0)
+	for i := 14; i < 34; i += 2 {
+		s += uint32(binary.BigEndian.Uint16(b[i:]))
+	}
+	s = s&0xffff + s>>16
+	binary.BigEndian.PutUint16(b[24:], ^uint16(s+s>>16))
+	return b
+}
+
+func TestReplay(t *testing.T) {
+	in := write(t, "in.pcap", capture(frame(19, 64), frame(19, 1), frame(20, 64)))
+	out := filepath.Join(t.TempDir(), "out.pcap")
+	stdout, stderr, code := nmfwd(t, "-c", write(t, "routes.conf", lab), "--pcap", "igb1="+in+":", "--pcap", "igb2=:"+out)
+	if code != 0 {
+		t.Fatalf("exit code %d: %s", code, stderr)
+	}
+	want := [][]string{
+		{"igb1", "received", "3"},
+		{"igb1", "forwarded", "ipv4", "1"},
+		{"igb1", "dropped", "ttl", "1"},
+		{"igb1", "dropped", "no_route", "1"},
+		{"igb2", "transmitted", "1"},
+	}
+	lines := strings.Split(strings.TrimSpace(stdout), "\n")
+	for i, l := range lines {
+		if i >= len(want) || strings.Join(strings.Fields(l), " ") != strings.Join(want[i], " ") {
+			t.Errorf("line %d: got %q", i, l)
+		}
+	}
+	if len(lines) != len(want) {
+		t.Errorf("got %d lines, want %d:\n%s", len(lines), len(want), stdout)
+	}
+	sent, err := os.ReadFile(out)
+	if err != nil {
+		t.Fatal(err)
+	}
+	f := frame(19, 63)
+	copy(f, []byte{0, 0x1b, 0x21, 0xc4, 0x95, 0x7b, 0, 0x0d, 0xb9, 0x41, 0xca, 0x3e})
+	if len(sent) != 24+16+60 || !bytes.Equal(sent[40:], f) {
+		t.Errorf("got a capture of %d bytes, % x; want one frame, % x", len(sent), sent, f)
+	}
+}
+
+func TestImport(t *testing.T) {
+	rc := write(t, "rc.conf", `ifconfig_igb1="inet 198.18.0.205/24"`+"\n"+`defaultrouter="198.18.0.1"`+"\n")
+	stdout, stderr, code := nmfwd(t, "import", "rc.conf", rc)
+	if code != 0 || stderr != "" {
+		t.Fatalf("exit code %d: %s", code, stderr)
+	}
+	if _, stderr, code := nmfwd(t, "-t", "-c", write(t, "routes.conf", stdout)); code != 0 {
+		t.Errorf("what import printed does not pass the check: %s\n%s", stderr, stdout)
+	}
+	if !strings.Contains(stdout, "198.18.0.1") {
+		t.Errorf("the default route is missing:\n%s", stdout)
+	}
+}
+
+func TestNorm(t *testing.T) {
+	for _, c := range []struct {
+		v    float64
+		want string
+	}{{0, "0.000 pps"}, {999, "999.000 pps"}, {1488095, "1.488 Mpps"}, {14.88e6, "14.880 Mpps"}, {1e9, "1.000 Gpps"}, {2e12, "2000.000 Gpps"}} {
+		if got := norm(c.v, "pps"); got != c.want {
+			t.Errorf("got %s, want %s", got, c.want)
+		}
+	}
+}
