@@ -24,6 +24,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -314,18 +315,15 @@ func (f *flows) endWithoutLoss() *traffic.Result {
 	return res
 }
 
-// snmp returns a counter of a namespace's kernel: "Tcp", "InCsumErrors".
+// snmp returns a counter of a namespace's kernel: "Tcp", "InCsumErrors". TCP has
+// one for both families.
 func snmp(n *netns.Namespace, proto, name string) (v uint64, err error) {
-	var b []byte
-	err = n.Do(func() error {
-		b, err = os.ReadFile("/proc/thread-self/net/snmp")
-		return err
-	})
+	b, err := procNet(n, "snmp")
 	if err != nil {
 		return 0, err
 	}
 	var names []string
-	for line := range strings.Lines(string(b)) {
+	for line := range strings.Lines(b) {
 		fields := strings.Fields(line)
 		if fields[0] != proto+":" {
 			continue
@@ -334,13 +332,35 @@ func snmp(n *netns.Namespace, proto, name string) (v uint64, err error) {
 			names = fields
 			continue
 		}
-		for i := range names {
-			if names[i] == name {
-				return strconv.ParseUint(fields[i], 10, 64)
-			}
+		if i := slices.Index(names, name); i > 0 {
+			return strconv.ParseUint(fields[i], 10, 64)
 		}
 	}
 	return 0, fmt.Errorf("no counter %s of %s", name, proto)
+}
+
+// snmp6 returns a counter of a namespace's IPv6.
+func snmp6(n *netns.Namespace, name string) (uint64, error) {
+	b, err := procNet(n, "snmp6")
+	if err != nil {
+		return 0, err
+	}
+	for line := range strings.Lines(b) {
+		if fields := strings.Fields(line); fields[0] == name {
+			return strconv.ParseUint(fields[1], 10, 64)
+		}
+	}
+	return 0, fmt.Errorf("no counter %s", name)
+}
+
+// procNet reads a file of /proc/net as it is in a namespace.
+func procNet(n *netns.Namespace, file string) (string, error) {
+	var b []byte
+	err := n.Do(func() (err error) {
+		b, err = os.ReadFile("/proc/thread-self/net/" + file)
+		return err
+	})
+	return string(b), err
 }
 
 // families are the two with their index in address lists.

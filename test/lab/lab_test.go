@@ -4,22 +4,99 @@ package main
 
 import (
 	"bufio"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
 	"os/exec"
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"golang.org/x/sys/unix"
 )
 
 // build returns the lab's binary.
-func build(t *testing.T) string {
+func build(t *testing.T) string { return buildPackage(t, "nmfwd/test/lab") }
+
+func buildPackage(t *testing.T, pkg string) string {
 	t.Helper()
-	lab := filepath.Join(t.TempDir(), "lab")
-	if out, err := exec.Command("go", "build", "-o", lab, ".").CombinedOutput(); err != nil {
+	name := filepath.Join(t.TempDir(), filepath.Base(pkg))
+	if out, err := exec.Command("go", "build", "-o", name, pkg).CombinedOutput(); err != nil {
 		t.Fatalf("%v: %s", err, out)
 	}
-	return lab
+	return name
+}
+
+// TestNMFWD runs the lab as it is meant to run.
+func TestNMFWD(t *testing.T) {
+	out, err := exec.Command(build(t), "-nmfwd", buildPackage(t, "nmfwd/cmd/nmfwd"), "-config", "../../examples/apu2/routes.conf",
+		"-seconds", "1", "-rate", "20000").CombinedOutput()
+	if err != nil {
+		t.Fatalf("%v\n%s", err, out)
+	}
+	for _, want := range []string{"\nreceived by igb1 queue 1 ", "\nsent by igb2 queue 1 ", "\nCPU of nmfwd ", "All is well"} {
+		if !strings.Contains(string(out), want) {
+			t.Errorf("no %q in\n%s", want, out)
+		}
+	}
+}
+
+// TestBadConfig has a configuration that nmfwd refuses.
+func TestBadConfig(t *testing.T) {
+	conf := filepath.Join(t.TempDir(), "routes.conf")
+	if err := os.WriteFile(conf, []byte("rout\n"), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	cmd := exec.Command(build(t), "-nmfwd", buildPackage(t, "nmfwd/cmd/nmfwd"), "-config", conf)
+	out, err := cmd.CombinedOutput()
+	if err == nil || !strings.Contains(string(out), "routes.conf:1:1: ") || !strings.Contains(string(out), "nmfwd ended at start: nmfwd: exit status 65") {
+		t.Errorf("%v: %s", err, out)
+	}
+}
+
+// TestKilled kills the lab while it sends: nmfwd does not outlive it.
+func TestKilled(t *testing.T) {
+	cmd := exec.Command(build(t), "-nmfwd", buildPackage(t, "nmfwd/cmd/nmfwd"), "-config", "../../examples/apu2/routes.conf", "-seconds", "20", "-rate", "10000")
+	out, err := cmd.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	var children []string
+	for s := bufio.NewScanner(out); s.Scan(); {
+		if !strings.Contains(s.Text(), " s: sent ") || children != nil {
+			continue
+		}
+		lists, err := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/children", cmd.Process.Pid))
+		if err != nil {
+			t.Fatal(err)
+		}
+		children = []string{}
+		for _, l := range lists {
+			b, _ := os.ReadFile(l) // a thread may have ended
+			children = append(children, strings.Fields(string(b))...)
+		}
+		if err := cmd.Process.Kill(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	_ = cmd.Wait() // killed
+	if len(children) != 1 {
+		t.Fatalf("the lab had children %v, want nmfwd", children)
+	}
+	for deadline := time.Now().Add(10 * time.Second); ; time.Sleep(10 * time.Millisecond) {
+		b, err := os.ReadFile("/proc/" + children[0] + "/cmdline")
+		if errors.Is(err, fs.ErrNotExist) || err == nil && len(b) == 0 {
+			return
+		}
+		if time.Now().After(deadline) {
+			t.Fatalf("nmfwd is still there: %q, %v", b, err)
+		}
+	}
 }
 
 // TestKernel runs the lab with the kernel as the router.

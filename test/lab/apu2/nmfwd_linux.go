@@ -49,7 +49,7 @@ func (l *Lab) StartNMFWD(ctx context.Context, program, config string, log io.Wri
 	defer retry.Stop()
 	for {
 		m, err := n.Scrape(ctx)
-		if err == nil && m.Sum("nmfwd_port_up") == 2 {
+		if err == nil && m.Sum("nmfwd_port_up") == 2 && m.Sum("nmfwd_config_last_reload_successful") == 1 {
 			return n, nil
 		}
 		if err == nil {

@@ -57,7 +57,7 @@ const orderStateLen = 24
 // Delays are counted in units of 1<<delayShift nanoseconds.
 const (
 	delayShift = 10
-	delays     = 1 << 14
+	delays     = 1 << 16
 )
 
 // A sample is the length as received and the first Len bytes.
@@ -431,7 +431,7 @@ func (r *Receiver) sum() (t [totalsCount]uint64, err error) {
 type Result struct {
 	Sent       uint64
 	Received   uint64
-	Lost       uint64 // by flow
+	Lost       uint64 // did not arrive, by flow
 	Duplicated uint64 // by flow
 	Reordered  uint64 // behind a later one of its flow
 	Wrong      uint64 // differs in a byte
@@ -485,6 +485,7 @@ func (r *Receiver) Result(s *Sender) (*Result, error) {
 	defer r.mu.Unlock()
 	res.Sampled, res.Errors = r.sampled, r.errs
 	res.Wrong = max(res.Wrong, r.wrong)
+	res.Lost -= min(res.Lost, res.Wrong) // a wrong frame counts for no flow
 	return res, nil
 }
 
@@ -493,17 +494,21 @@ func (r *Receiver) Result(s *Sender) (*Result, error) {
 type Delay struct{ Median, P99, Max time.Duration }
 
 func (r *Receiver) delays() (d Delay, err error) {
+	if r.flows.Family == 6 {
+		return d, nil
+	}
+	keys := make([]uint32, delays)
+	values := make([]uint64, delays*ebpf.MustPossibleCPU()) // one after the other for each key
+	var at ebpf.MapBatchCursor
+	n, err := r.delay.BatchLookup(&at, keys, values, nil)
+	if err != nil && !errors.Is(err, ebpf.ErrKeyNotExist) || n != delays { // the error says that these are all
+		return d, fmt.Errorf("traffic: read receiver: %d of %d delays: %w", n, delays, err)
+	}
 	counts := make([]uint64, delays)
 	var all uint64
-	for i := range counts {
-		var cpus []uint64
-		if err := r.delay.Lookup(uint32(i), &cpus); err != nil {
-			return d, fmt.Errorf("traffic: read receiver: %w", err)
-		}
-		for _, c := range cpus {
-			counts[i] += c
-		}
-		all += counts[i]
+	for i, v := range values {
+		counts[keys[i/ebpf.MustPossibleCPU()]] += v
+		all += v
 	}
 	var seen uint64
 	for i, c := range counts {

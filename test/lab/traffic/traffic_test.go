@@ -11,6 +11,7 @@ import (
 
 	"github.com/cilium/ebpf"
 	"github.com/cilium/ebpf/asm"
+	"golang.org/x/sys/unix"
 
 	"nmfwd/test/netns"
 )
@@ -179,6 +180,46 @@ func TestReceiveProgram(t *testing.T) {
 		if _, other := give(p[:len(p)-1], pass); other != 1 {
 			t.Errorf("IPv%d: a frame with a byte less is no other frame", family)
 		}
+	}
+}
+
+// TestDelay receives frames that were sent a known time ago.
+func TestDelay(t *testing.T) {
+	gen, rcv := join(t)
+	flows := testFlows(4)
+	r, err := NewReceiver(rcv, "r0", flows, 1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer r.Close()
+	s, err := NewSender(gen, "g0", r, []int{0})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.Close()
+	for i := range 100 {
+		var now unix.Timespec
+		if err := unix.ClockGettime(unix.CLOCK_MONOTONIC, &now); err != nil {
+			t.Fatal(err)
+		}
+		ago := 20 * time.Millisecond
+		if i >= 90 {
+			ago = time.Second // beyond what is counted
+		}
+		if _, err := r.prog.Run(&ebpf.RunOptions{Data: flows.Received(i, 0, uint64(now.Nano()-ago.Nanoseconds()))}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	res, err := r.Result(s)
+	if err != nil {
+		t.Fatal(err)
+	}
+	const most = delays << delayShift
+	if d := res.Delay; d.Median < 20*time.Millisecond || d.Median > 60*time.Millisecond || d.P99 != most || d.Max != most {
+		t.Errorf("delays %+v, want a median of 20 ms and the others %v", d, time.Duration(most))
+	}
+	if res.Duplicated != 100 {
+		t.Errorf("%d frames that nobody sent, want 100", res.Duplicated)
 	}
 }
 
