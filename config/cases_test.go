@@ -198,6 +198,7 @@ func TestX(t *testing.T) {
 		{"X15 link-local twice", port + "ndp fe80::1%igb1 2:0:0:0:0:1\nndp fe80::1 2:0:0:0:0:2 on igb1\n", "3:1: ndp fe80::1 has another value", "", 0},
 		{"X16 overlap", port + "port igb2 198.18.9.1/16\n", "2:11: network 198.18.0.0/16 of igb2 overlaps 198.18.0.0/24 of igb1", "", 0},
 		{"X16 same network", port + "port igb2 2001:2::9/64\n", "2:11: network 2001:2::/64 of igb2 overlaps 2001:2::/64 of igb1", "", 0},
+		{"X16 nested networks of one port", "port igb1 10.0.0.1/8 10.1.0.1/24\nroute 172.16.0.0/16 via 10.1.0.255\n", "2:25: is the broadcast address of 10.1.0.0/24", "", 0},
 		{"X17 connected", port + "route 198.18.0.0/24 via 198.18.0.1\n", "", "2:1: route 198.18.0.0/24 is to the network connected to igb1, which comes first", 1},
 		{"X17 own address", port + "route 198.18.0.205 via 198.18.0.1\n", "", "2:1: to an address of igb1", 1},
 		{"X17 never forwarded", "route 127.0.0.0/8 blackhole\nroute fe80::/10 reject\nroute 224.0.1.0/24 reject\n", "", "1:7: has no effect|2:7: has no effect|3:7: has no effect", 3},
@@ -290,6 +291,21 @@ func TestManyGateways(t *testing.T) {
 			t.Fatalf("route %d: got gateway %s", 2*i+1, got)
 		}
 	}
+}
+
+// TestSharedGateways has one gateway in several ways: routes that share hops
+// keep their own ports and places.
+func TestSharedGateways(t *testing.T) {
+	c := mustParse(t, "port a\nport b\n"+
+		"route 2001:db8:1::/48 via fe80::1%a\nroute 2001:db8:2::/48 via fe80::1%b\nroute 2001:db8:3::/48 via fe80::1%a\n"+
+		"route 10.1.0.0/16 via 192.0.2.1 on a\nroute 10.2.0.0/16 via 192.0.2.1 on b\nroute 10.3.0.0/16 via 192.0.2.1 on a\n")
+	for i, want := range []int32{0, 1, 0, 0, 1, 0} {
+		if r := c.Routes[i]; r.Hops[0].Port != want {
+			t.Errorf("%s: got port %d, want %d", r.Prefix, r.Hops[0].Port, want)
+		}
+	}
+	_, err := Parse("f", []byte("port a\nroute 10.0.0.0/8 via 192.0.2.1\nroute 172.16.0.0/12 via 192.0.2.1\nroute 10.64.0.0/10 via 192.0.2.1\n"))
+	compare(t, "errors", messages(t, err), "2:22: connected|3:25: connected|4:24: connected")
 }
 
 // TestErrorsText prints the first 20 errors and a count.

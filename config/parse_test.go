@@ -340,6 +340,7 @@ func TestRoute(t *testing.T) {
 		{"unknown zone", "route ::/0 via fe80::1%igb3", `24: no port is called "igb3": did you mean igb1?`},
 		{"unknown port", "route 10.0.0.0/8 on ibg1", `21: no port is called "ibg1": did you mean igb1?`},
 		{"unknown port with gateway", "route 10.0.0.0/8 via 198.18.0.1 on em0", `36: no port is called "em0"`},
+		{"unknown port with gateway elsewhere", "route 10.0.0.0/8 via 192.0.2.1 on em0", `35: no port is called "em0"`},
 		{"port as gateway", "route 10.0.0.0/8 via igb1", `22: "igb1" is not an address`},
 		{"port as bare gateway", "route 10.0.0.0/8 igb1", `18: unknown word "igb1"`},
 		{"prefix as gateway", "route 10.0.0.0/8 via 198.18.0.1/24", "22: it has a prefix length"},

@@ -155,7 +155,7 @@ func (sh *shell) commands(at, next int) int {
 			}
 			return next
 		}
-		sh.run1(args)
+		sh.execute(args)
 		if end {
 			return at
 		}
@@ -295,8 +295,8 @@ func (sh *shell) set(name, value string, a arg) {
 	v.value, v.off, v.wrong = value, a.off, a.wrong
 }
 
-// run1 runs one command.
-func (sh *shell) run1(args []arg) {
+// execute runs one command.
+func (sh *shell) execute(args []arg) {
 	if len(args) == 0 {
 		return
 	}
