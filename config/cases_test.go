@@ -218,6 +218,7 @@ func TestX(t *testing.T) {
 			"1:11: prefix length|1:31: not a number|2:1: did you mean route?|3:7: host bits|5:22: a multicast address|6:13: is not adaptive|7:22: no port is called", "", 0},
 		{"syntax and addresses at once", port + "route 10.0.0.0/8 via 192.0.2.1\nbla\nport igb2 198.18.0.9/25\n",
 			"2:22: in no connected network|3:1: unknown directive|4:11: overlaps", "", 0},
+		{"no errors that follow from others", "port igb1 198.18.0.205/24\nport igb1 198.18.1.205/24\nroute 10.0.0.0/8 via 198.18.1.1\n", "2:1: another value", "", 0},
 		{"nothing", "", "", "", 0},
 	} {
 		t.Run(test.name, func(t *testing.T) {

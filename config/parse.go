@@ -371,7 +371,9 @@ func (p *parser) port() {
 		p.owner[id] = int32(len(p.cfg.Ports))
 		p.cfg.Ports = append(p.cfg.Ports, port)
 	} else {
-		p.again(samePort(&port, &p.cfg.Ports[i]), "port "+port.Name, p.cfg.Ports[i].Pos)
+		same := samePort(&port, &p.cfg.Ports[i])
+		p.noAddr = p.noAddr || !same // gateways may be right for either line
+		p.again(same, "port "+port.Name, p.cfg.Ports[i].Pos)
 	}
 }
 
@@ -415,6 +417,8 @@ func (p *parser) settings(port *Port, i int, v *VLAN) {
 		}
 		if key != "vmac" && slices.Contains(seen, key) {
 			p.fail(i, fmt.Sprintf("%s twice on one line", key))
+			i++
+			continue
 		}
 		seen = append(seen, key)
 		value, ok := p.argument(i+1, "a value")
@@ -507,7 +511,7 @@ func (p *parser) vlan() {
 		p.fail(1, "the VLAN ID "+wrong)
 	}
 	if p.word(2) != "on" {
-		p.fail(2, fmt.Sprintf("a vlan line reads: vlan %s on PORT", id))
+		p.fail(2, "a vlan line reads: vlan ID on PORT")
 		p.noPort = true
 		return
 	}
@@ -532,7 +536,9 @@ func (p *parser) vlan() {
 	} else {
 		i -= firstTag // a device has no such name
 		o := &p.cfg.VLANs[i]
-		p.again(v.PCP == o.PCP && samePort(&port, &p.tags[i]), "vlan "+port.Name, o.Pos)
+		same := v.PCP == o.PCP && samePort(&port, &p.tags[i])
+		p.noAddr = p.noAddr || !same
+		p.again(same, "vlan "+port.Name, o.Pos)
 	}
 }
 
