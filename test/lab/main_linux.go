@@ -8,7 +8,6 @@ import (
 	"io/fs"
 	"os"
 	"os/signal"
-	"runtime"
 	"syscall"
 	"time"
 
@@ -155,7 +154,7 @@ type round struct {
 
 // send sends one family and reports every second.
 func send(ctx context.Context, o *options, l *apu2.Lab, fwd *apu2.NMFWD, family int) (r *round, err error) {
-	cpus, err := senderCPUs(queues)
+	cpus, err := senderCPUs()
 	if err != nil {
 		return nil, err
 	}
@@ -229,9 +228,8 @@ func send(ctx context.Context, o *options, l *apu2.Lab, fwd *apu2.NMFWD, family 
 	return r, nil
 }
 
-// senderCPUs returns n CPUs that this process may use, some more than once if
-// there are fewer.
-func senderCPUs(n int) ([]int, error) {
+// senderCPUs returns the CPUs that send.
+func senderCPUs() ([]int, error) {
 	var set unix.CPUSet
 	if err := unix.SchedGetaffinity(0, &set); err != nil {
 		return nil, fmt.Errorf("sched_getaffinity: %w", err)
@@ -242,12 +240,24 @@ func senderCPUs(n int) ([]int, error) {
 			may = append(may, cpu)
 		}
 	}
-	cpus := make([]int, n)
-	for i := range cpus {
-		cpus[i] = may[i%len(may)]
-	}
-	if len(may) < n {
-		return nil, fmt.Errorf("%d CPUs are needed to fill %d queues, this process may use %d of %d", n, n, len(may), runtime.NumCPU())
+	return pickCPUs(may)
+}
+
+// pickCPUs returns one of the CPUs for each queue of igb1, in order: what CPU c
+// sends arrives in queue c modulo their number. It picks the last ones, for
+// nmfwd's workers take the first.
+func pickCPUs(may []int) ([]int, error) {
+	cpus := make([]int, queues)
+	for q := range cpus {
+		cpus[q] = -1
+		for _, cpu := range may {
+			if cpu%queues == q {
+				cpus[q] = cpu
+			}
+		}
+		if cpus[q] < 0 {
+			return nil, fmt.Errorf("none of the CPUs %v fills queue %d: %d CPUs in a row are needed", may, q, queues)
+		}
 	}
 	return cpus, nil
 }

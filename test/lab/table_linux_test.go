@@ -2,6 +2,7 @@ package main
 
 import (
 	"errors"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -108,6 +109,27 @@ delay, greatest                            1234 us
 `
 	if got := b.String(); got != want {
 		t.Errorf("table:\n%s\nwant:\n%s", got, want)
+	}
+}
+
+func TestPickCPUs(t *testing.T) {
+	for _, tt := range []struct {
+		name string
+		may  []int
+		want []int // nil for an error
+	}{
+		{"two", []int{0, 1}, []int{0, 1}},
+		{"four", []int{0, 1, 2, 3}, []int{2, 3}},
+		{"three", []int{0, 1, 2}, []int{2, 1}},
+		{"not from zero", []int{5, 6}, []int{6, 5}},
+		{"one", []int{0}, nil},
+		{"even", []int{0, 2, 4}, nil},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			if got, err := pickCPUs(tt.may); !slices.Equal(got, tt.want) || (err != nil) != (tt.want == nil) {
+				t.Errorf("pickCPUs(%v) = %v, %v, want %v", tt.may, got, err, tt.want)
+			}
+		})
 	}
 }
 
