@@ -26,7 +26,7 @@ const (
 var (
 	valeName = regexp.MustCompile(`^vale[^:{}]*:[^:{}]+$`)
 	pipeName = regexp.MustCompile(`^[^{}]+[{}][0-9]+$`)
-	subset   = regexp.MustCompile(`(\^|\*|-[0-9]+|[@/].*)+$`)
+	subset   = regexp.MustCompile(`([\^*@/].*|-[0-9]+)$`)
 	vlanName = regexp.MustCompile(`^(.+)\.([0-9]{1,4})$`)
 )
 

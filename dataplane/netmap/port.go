@@ -151,21 +151,18 @@ func Open(cfgs []dataplane.PortConfig, opt Options) (_ []*dataplane.Port, err er
 	if err := setBufSize(k, cfgs); err != nil {
 		return nil, err
 	}
+	// All control descriptors first: none of what follows resets a card.
 	regions := map[uint16]*region{}
-	for _, p := range opened {
-		if err := p.register(regions); err != nil {
-			if errors.Is(err, unix.ENOMEM) {
-				return nil, fmt.Errorf("%w: %s", err, need(opened))
+	for _, step := range []func(*port) error{
+		func(p *port) error { return p.register(regions) },
+		func(p *port) error { return p.eachQueue(p.openQueue) },
+	} {
+		for _, p := range opened {
+			if err := step(p); errors.Is(err, unix.ENOMEM) {
+				return nil, fmt.Errorf("%w: %s", err, need(opened, p))
+			} else if err != nil {
+				return nil, err
 			}
-			return nil, err
-		}
-	}
-	for _, p := range opened {
-		if err := p.openQueues(); err != nil {
-			if errors.Is(err, unix.ENOMEM) {
-				return nil, fmt.Errorf("%w: %s", err, need(opened))
-			}
-			return nil, err
 		}
 	}
 	ports := make([]*dataplane.Port, len(opened))
@@ -252,9 +249,6 @@ func (p *port) register(regions map[uint16]*region) error {
 	if err := register(p.kernel, fd, p.name, &p.reg); err != nil {
 		return explain(p.cfg.Name, err)
 	}
-	if rx, tx := len(p.cfg.Owners.RX), len(p.cfg.Owners.TX); rx != int(p.reg.RXRings) || tx != int(p.reg.TXRings) {
-		return fmt.Errorf("netmap: port %s: %d RX and %d TX rings, planned for %d and %d", p.cfg.Name, p.reg.RXRings, p.reg.TXRings, rx, tx)
-	}
 	m := regions[p.reg.MemID]
 	if m == nil {
 		if p.reg.MemSize != uint64(int(p.reg.MemSize)) || int(p.reg.MemSize) <= 0 {
@@ -272,6 +266,9 @@ func (p *port) register(regions map[uint16]*region) error {
 	if p.nifp, err = abi.IfAt(m.mem, p.reg.Offset); err != nil {
 		return fmt.Errorf("netmap: port %s: %w", p.cfg.Name, err)
 	}
+	if p.reg.ExtraBufs == 0 {
+		p.nifp.BufsHead = 0 // the kernel leaves what was there, and would free it
+	}
 	for _, dir := range []int{abi.DirRX, abi.DirTX} {
 		if _, _, err := p.ring(p.reg.Offset, dir, 0); err != nil {
 			return err
@@ -279,6 +276,9 @@ func (p *port) register(regions map[uint16]*region) error {
 	}
 	if err := m.take(p.nifp, p.reg.ExtraBufs); err != nil {
 		return fmt.Errorf("netmap: port %s: %w", p.cfg.Name, err)
+	}
+	if rx, tx := len(p.cfg.Owners.RX), len(p.cfg.Owners.TX); rx != int(p.reg.RXRings) || tx != int(p.reg.TXRings) {
+		return fmt.Errorf("netmap: port %s: %d RX and %d TX rings, planned for %d and %d", p.cfg.Name, p.reg.RXRings, p.reg.TXRings, rx, tx)
 	}
 	if got := int(p.reg.ExtraBufs); got < p.cfg.Spare {
 		return fmt.Errorf("netmap: port %s: %d of %d buffers beyond those of the rings: %w", p.cfg.Name, got, p.cfg.Spare, unix.ENOMEM)
@@ -313,9 +313,9 @@ func (p *port) ring(off uint64, dir, n int) (*abi.Ring, []abi.Slot, error) {
 	return r, slots, nil
 }
 
-// openQueues opens a descriptor for each ring pair of one owner, and one for
-// each ring of its own.
-func (p *port) openQueues() error {
+// eachQueue calls f for each descriptor that the queues need: one for a ring
+// pair of one owner, else one for each ring, as flags say.
+func (p *port) eachQueue(f func(ring, worker int, flags uint64) error) error {
 	o := p.cfg.Owners
 	for i := range max(len(o.RX), len(o.TX)) {
 		rx, tx := -1, -1
@@ -326,18 +326,18 @@ func (p *port) openQueues() error {
 			tx = o.TX[i]
 		}
 		if rx == tx && rx >= 0 {
-			if err := p.openQueue(i, rx, 0); err != nil {
+			if err := f(i, rx, 0); err != nil {
 				return err
 			}
 			continue
 		}
 		if rx >= 0 {
-			if err := p.openQueue(i, rx, abi.RXRingsOnly); err != nil {
+			if err := f(i, rx, abi.RXRingsOnly); err != nil {
 				return err
 			}
 		}
 		if tx >= 0 {
-			if err := p.openQueue(i, tx, abi.TXRingsOnly); err != nil {
+			if err := f(i, tx, abi.TXRingsOnly); err != nil {
 				return err
 			}
 		}
@@ -422,25 +422,43 @@ func (p *port) info() (dataplane.Info, error) {
 // headLen is the longest header before the IP packet: Ethernet and a tag.
 const headLen = 18
 
-// need says how much of each pool the ports need, and how to get it. It asks
-// the kernel for what it has not told yet.
-func need(ports []*port) string {
+// need says how much of netmap's memory port p needs, with the other ports that
+// share it, and how to get it. It asks the kernel for what it has not told yet.
+func need(ports []*port, p *port) string {
+	prefix := "priv_"
+	if p.kind == nic {
+		prefix = ""
+	} else {
+		ports = []*port{p}
+	}
 	rings, bufs, ifs := 0, abi.FirstBuffer, 0
-	for _, p := range ports {
-		reg := p.reg
-		if fd, err := p.kernel.Open(); err == nil {
-			if i, err := portInfo(p.kernel, fd, p.name); err == nil {
+	for _, o := range ports {
+		if o.kind != p.kind {
+			continue
+		}
+		reg := o.reg
+		if fd, err := o.kernel.Open(); err == nil {
+			if i, err := portInfo(o.kernel, fd, o.name); err == nil {
 				reg.RXRings, reg.TXRings, reg.RXSlots, reg.TXSlots = i.RXRings, i.TXRings, i.RXSlots, i.TXSlots
 			}
-			p.kernel.Close(fd)
+			o.kernel.Close(fd)
 		}
-		nrx, ntx := max(int(reg.RXRings), len(p.cfg.Owners.RX)), max(int(reg.TXRings), len(p.cfg.Owners.TX))
-		rings += nrx + ntx
-		bufs += nrx*int(reg.RXSlots) + ntx*int(reg.TXSlots) + p.cfg.Spare
-		ifs += 1 + nrx + ntx
+		rings += int(reg.RXRings) + int(reg.TXRings)
+		bufs += int(reg.RXRings)*int(reg.RXSlots) + int(reg.TXRings)*int(reg.TXSlots) + o.cfg.Spare
+		ifs += 1 + o.descriptors()
 	}
-	return fmt.Sprintf("the ports need %d rings, %d buffers and %d interfaces of netmap's memory; end other netmap programs, then %s, %s, %s (for VALE ports and pipes the same with priv_ before the name)",
-		rings, bufs, ifs, setParameter("ring_num", rings), setParameter("buf_num", bufs), setParameter("if_num", ifs))
+	return fmt.Sprintf("the ports need at least %d rings, %d buffers and %d interfaces of netmap's memory: end other netmap programs, then %s, %s and %s",
+		rings, bufs, ifs, setParameter(prefix+"ring_num", rings), setParameter(prefix+"buf_num", bufs), setParameter(prefix+"if_num", ifs))
+}
+
+// descriptors returns the number of queues' descriptors that the port needs.
+func (p *port) descriptors() int {
+	n := 0
+	p.eachQueue(func(int, int, uint64) error {
+		n++
+		return nil
+	})
+	return n
 }
 
 // watch looks after the link state of a network card until the port is closed.

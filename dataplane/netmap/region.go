@@ -40,9 +40,8 @@ func (m *region) ring(off int) (*abi.Ring, []abi.Slot, error) {
 	return r, slots, nil
 }
 
-// take adds the extra buffers of a registration to the spare ones. The kernel
-// would free at close whatever the If still lists, and does not clear the list
-// for a registration that asked for none: it is emptied in either case.
+// take moves the extra buffers of a registration from the list of its If, which
+// the kernel frees at close, to the spare ones.
 func (m *region) take(f *abi.If, n uint32) error {
 	b := f.BufsHead
 	f.BufsHead = 0

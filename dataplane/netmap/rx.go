@@ -25,6 +25,8 @@ type rx struct {
 	broken    bool     // slots up to the next end of a frame belong to one too long to take
 	bad       []uint32 // slots taken whose buffer number is not in the region: passed over
 
+	head, tail uint32 // as the last sync left them
+
 	full     atomic.Uint64 // times that the ring was found full
 	rejected atomic.Uint64 // slots with a buffer number or length out of bounds
 }
@@ -70,6 +72,7 @@ func (q *rx) Recv(s []dataplane.Slot) int {
 		if sl.Flags&abi.MoreFrag == 0 && !q.broken {
 			if !q.valid(sl.BufIdx) {
 				q.bad = append(q.bad, i)
+				q.rejected.Add(1)
 			} else {
 				s[n] = dataplane.Slot{Buf: sl.BufIdx, Len: q.length(sl)}
 				n++
@@ -164,11 +167,7 @@ func (q *rx) chain(s []dataplane.Slot, i, tail uint32, all bool) (taken int, nex
 // Release repays slots with free buffers. It panics when more are repaid than
 // were taken.
 func (q *rx) Release(free []uint32) {
-	out := int(q.next) - int(q.rel)
-	if out < 0 {
-		out += len(q.slots)
-	}
-	if len(free) > out-len(q.bad) {
+	if len(free) > q.distance(q.rel, q.next)-len(q.bad) {
 		panic("netmap: more buffers released than received")
 	}
 	i := q.rel
@@ -198,7 +197,6 @@ func (q *rx) pass() {
 	i := q.rel
 	for len(q.bad) > 0 && q.bad[0] == i {
 		q.bad = q.bad[1:]
-		q.rejected.Add(1)
 		i = q.after(i)
 	}
 	q.advance(i)
@@ -207,17 +205,29 @@ func (q *rx) pass() {
 // advance gives the slots up to i to the kernel, unless it has reset the ring
 // meanwhile and has them already.
 func (q *rx) advance(i uint32) {
-	if q.ring.Head == q.rel {
-		q.ring.Head = i
+	r := q.ring
+	if r.Head == q.rel && q.distance(r.Head, i) <= q.distance(r.Head, r.Tail) {
+		r.Head = i
 	}
 	q.rel = i
 }
 
-// watch counts a ring that a sync has filled to its last slot: what arrived
-// since is lost.
+// distance returns the number of slots from a to b.
+func (q *rx) distance(a, b uint32) int {
+	n := int(b) - int(a)
+	if n < 0 {
+		n += len(q.slots)
+	}
+	return n
+}
+
+// watch is called after a sync. It counts a ring of which the device has filled
+// all slots that it had before: what arrived since is lost. Drivers keep up to
+// one slot back besides the one that is never used.
 func (q *rx) watch() {
-	n := int(q.ring.Tail) - int(q.ring.Head)
-	if n == len(q.slots)-1 || n == -1 {
+	r := q.ring
+	if r.Tail != q.tail && q.distance(q.head, r.Tail) >= len(q.slots)-2 {
 		q.full.Add(1)
 	}
+	q.head, q.tail = r.Head, r.Tail
 }

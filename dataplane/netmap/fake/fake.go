@@ -1,0 +1,579 @@
+// Package fake is a netmap kernel in ordinary memory, for tests: it has network
+// cards, VALE switches and pipes, divides regions into pools, and answers
+// requests and syncs as the real one was seen to, errors included. A card
+// remembers the buffer that each slot had when it was last told, so that a
+// change without abi.BufChanged has the effect that it has on hardware.
+//
+// What a real kernel would suffer in silence is kept as a fault (see Faults):
+// buffers freed twice or leaked, slots with flags that must not be set, calls
+// that would have blocked.
+package fake
+
+import (
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"regexp"
+	"strings"
+	"sync"
+
+	"golang.org/x/sys/unix"
+
+	"nmfwd/dataplane/netmap"
+	"nmfwd/dataplane/netmap/abi"
+)
+
+// Params are the sizes of the pools of the region that cards share.
+type Params struct{ Ifs, Rings, Bufs, BufSize int }
+
+// DefaultParams are small, but enough for several ports.
+var DefaultParams = Params{Ifs: 64, Rings: 128, Bufs: 1200, BufSize: 2048}
+
+// A Kernel is a netmap kernel. It implements netmap.Kernel.
+type Kernel struct {
+	// Missing says that there is no netmap device, Forbidden that it may not be
+	// opened.
+	Missing, Forbidden bool
+
+	// Polls says that descriptors can be polled, with Poll.
+	Polls bool
+
+	// LockFree says that Poll behaves as on FreeBSD: it syncs no RX ring while
+	// all have slots that were not looked at.
+	LockFree bool
+
+	// MinVersion and MaxVersion are the versions that requests may have.
+	MinVersion, MaxVersion uint16
+
+	mu       sync.Mutex
+	params   Params
+	cards    map[string]*Card
+	adapters map[string]*adapter
+	regions  map[uint16]*region
+	parents  map[string]*region // of pipes without a card
+	files    map[int]*file
+	maps     map[*byte]*region
+	used     map[int][][]uint64 // memory of regions that are gone, by words
+	nextFD   int
+	trace    []string
+	faults   []string
+}
+
+// New returns a kernel without cards.
+func New(p Params) *Kernel {
+	return &Kernel{
+		Polls: true, MinVersion: 14, MaxVersion: 15, params: p,
+		cards: map[string]*Card{}, adapters: map[string]*adapter{}, regions: map[uint16]*region{}, parents: map[string]*region{},
+		files: map[int]*file{}, maps: map[*byte]*region{}, used: map[int][][]uint64{}, nextFD: 1 << 20,
+	}
+}
+
+// A Card is a network card, whose cable ends in the test.
+type Card struct {
+	Name             string
+	RXRings, TXRings int
+	RXSlots, TXSlots int
+	netmap.Interface
+
+	// ReportOnly says that only slots with abi.Report are told to be complete.
+	ReportOnly bool
+
+	// Complete is told how many slots are on their way and returns how many of
+	// them are sent by now; nil means all.
+	Complete func(n int) int
+
+	// Corrupt, if set, may change a slot that a frame was received in.
+	Corrupt func(*abi.Slot)
+
+	// PollErr makes the next poll of the card return POLLERR.
+	PollErr bool
+
+	// Gone says that the interface was deleted.
+	Gone bool
+
+	// Carrier is what Link reports.
+	Carrier bool
+
+	// Changes counts the times that a ring entered or left netmap mode, each of
+	// which resets a real card.
+	Changes int
+
+	kernel *Kernel
+	rx     [][]part   // on the wire to RX rings
+	tx     [][][]byte // frames sent by TX rings
+}
+
+// A part is what one slot can carry of a frame.
+type part struct {
+	bytes []byte
+	more  bool
+}
+
+// AddCard adds a card. RXRings and TXRings of 0 mean 1, slots of 0 mean 64. It
+// is up and has a carrier.
+func (k *Kernel) AddCard(c Card) *Card {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	c.RXRings, c.TXRings = max(c.RXRings, 1), max(c.TXRings, 1)
+	if c.RXSlots == 0 {
+		c.RXSlots = 64
+	}
+	if c.TXSlots == 0 {
+		c.TXSlots = 64
+	}
+	if c.MAC == nil {
+		c.MAC = net.HardwareAddr{0x02, 0, 0, 0, 1, byte(len(k.cards))}
+	}
+	if c.MTU == 0 {
+		c.MTU = 1500
+	}
+	c.Driver, c.Native, c.Up, c.Carrier = "fake", true, true, true
+	c.kernel = k
+	c.rx, c.tx = make([][]part, c.RXRings), make([][][]byte, c.TXRings)
+	k.cards[c.Name] = &c
+	return &c
+}
+
+// Deliver puts a frame on the wire to RX ring n, where it waits for free slots.
+func (c *Card) Deliver(n int, frame []byte) {
+	size := c.kernel.params.BufSize
+	for len(frame) > size {
+		c.DeliverPart(n, frame[:size], true)
+		frame = frame[size:]
+	}
+	c.DeliverPart(n, frame, false)
+}
+
+// DeliverPart is Deliver for what one slot carries of a frame: more says that
+// the frame goes on.
+func (c *Card) DeliverPart(n int, b []byte, more bool) {
+	c.kernel.mu.Lock()
+	defer c.kernel.mu.Unlock()
+	c.rx[n] = append(c.rx[n], part{append([]byte(nil), b...), more})
+}
+
+// Waiting returns the number of slots that what is on the wire to RX ring n
+// needs.
+func (c *Card) Waiting(n int) int {
+	c.kernel.mu.Lock()
+	defer c.kernel.mu.Unlock()
+	return len(c.rx[n])
+}
+
+// Sent returns and forgets the frames that TX ring n has sent.
+func (c *Card) Sent(n int) [][]byte {
+	c.kernel.mu.Lock()
+	defer c.kernel.mu.Unlock()
+	f := c.tx[n]
+	c.tx[n] = nil
+	return f
+}
+
+// SetUp takes the interface up or down.
+func (c *Card) SetUp(up bool) {
+	c.kernel.mu.Lock()
+	defer c.kernel.mu.Unlock()
+	c.Up = up
+}
+
+// Reset puts all rings of the card to their start, as drivers do when a link
+// comes back. Buffers stay in the slots that they are in.
+func (c *Card) Reset() {
+	c.kernel.mu.Lock()
+	defer c.kernel.mu.Unlock()
+	a := c.kernel.adapters[c.Name]
+	if a == nil {
+		return
+	}
+	for _, r := range a.rings() {
+		r.reset()
+	}
+}
+
+// Faults returns what a real kernel would not have reported.
+func (k *Kernel) Faults() error {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	var errs []error
+	for _, f := range k.faults {
+		errs = append(errs, errors.New(f))
+	}
+	return errors.Join(errs...)
+}
+
+func (k *Kernel) fault(format string, a ...any) {
+	if len(k.faults) < 20 {
+		k.faults = append(k.faults, fmt.Sprintf(format, a...))
+	}
+}
+
+// Trace returns and forgets the calls so far, one line each, syncs and polls
+// excepted.
+func (k *Kernel) Trace() []string {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	t := k.trace
+	k.trace = nil
+	return t
+}
+
+func (k *Kernel) note(format string, a ...any) { k.trace = append(k.trace, fmt.Sprintf(format, a...)) }
+
+// Idle returns an error when something is still open, mapped or allocated.
+func (k *Kernel) Idle() error {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if len(k.files) > 0 || len(k.maps) > 0 || len(k.adapters) > 0 || len(k.regions) > 0 {
+		return fmt.Errorf("fake: %d descriptors, %d mappings, %d ports and %d regions are left", len(k.files), len(k.maps), len(k.adapters), len(k.regions))
+	}
+	return nil
+}
+
+// A file is an open descriptor.
+type file struct {
+	fd     int
+	a      *adapter // nil until registered
+	rx, tx []*kring // bound
+	ifOff  int      // of its netmap_if
+}
+
+// Open implements netmap.Kernel.
+func (k *Kernel) Open() (int, error) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	switch {
+	case k.Missing:
+		return -1, &os.PathError{Op: "open", Path: abi.Device, Err: unix.ENOENT}
+	case k.Forbidden:
+		return -1, &os.PathError{Op: "open", Path: abi.Device, Err: unix.EACCES}
+	}
+	k.nextFD++
+	k.files[k.nextFD] = &file{fd: k.nextFD}
+	return k.nextFD, nil
+}
+
+// Pollable implements netmap.Kernel.
+func (k *Kernel) Pollable() bool { return k.Polls }
+
+// SetBufSize implements netmap.Kernel.
+func (k *Kernel) SetBufSize(size int) error {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	k.params.BufSize = size
+	return nil
+}
+
+// Interface implements netmap.Kernel.
+func (k *Kernel) Interface(name string) (netmap.Interface, error) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	c := k.cards[name]
+	if c == nil || c.Gone {
+		return netmap.Interface{}, unix.ENXIO
+	}
+	return c.Interface, nil
+}
+
+// Link implements netmap.Kernel.
+func (k *Kernel) Link(name string) (up, carrier bool, err error) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	c := k.cards[name]
+	if c == nil || c.Gone {
+		return false, false, unix.ENXIO
+	}
+	return c.Up, c.Carrier, nil
+}
+
+// Control implements netmap.Kernel.
+func (k *Kernel) Control(fd int, h *abi.Header) error {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	f := k.files[fd]
+	if f == nil {
+		return unix.EBADF
+	}
+	err := k.request(f, h)
+	if err != nil {
+		h.Reserved = 1 // a header that failed cannot be used again
+	}
+	return err
+}
+
+func (k *Kernel) request(f *file, h *abi.Header) error {
+	if h.Reserved != 0 || h.Version < k.MinVersion || h.Version > k.MaxVersion || h.Body == 0 || h.Options != 0 {
+		return unix.EINVAL
+	}
+	name := unix.ByteSliceToString(h.Name[:])
+	switch h.ReqType {
+	case abi.ReqRegister:
+		r := registerOf(h)
+		err := k.register(f, name, r)
+		k.note("register %d %s mode %d ring %d flags %#x extra %d: %v", f.fd, name, r.Mode, r.RingID, r.Flags, r.ExtraBufs, err)
+		return err
+	case abi.ReqPortInfo:
+		_, existed := k.adapters[name]
+		a, err := k.adapter(name, &abi.Register{})
+		if err != nil {
+			return err
+		}
+		*portInfoOf(h) = abi.PortInfo{
+			MemSize: uint64(len(a.region.mem)), MemID: a.region.id,
+			RXRings: uint16(len(a.rx)), TXRings: uint16(len(a.tx)), RXSlots: uint32(a.rxSlots), TXSlots: uint32(a.txSlots),
+		}
+		if !existed {
+			k.drop(a)
+		}
+		return nil
+	}
+	return unix.EINVAL
+}
+
+// register binds f to rings of a port.
+func (k *Kernel) register(f *file, name string, r *abi.Register) error {
+	if f.a != nil {
+		return unix.EBUSY
+	}
+	_, existed := k.adapters[name]
+	a, err := k.adapter(name, r)
+	if err != nil {
+		return err
+	}
+	if err := k.bind(f, a, r); err != nil {
+		if !existed {
+			k.drop(a)
+		}
+		return err
+	}
+	return nil
+}
+
+func (k *Kernel) bind(f *file, a *adapter, r *abi.Register) error {
+	rx, tx := a.rx, a.tx
+	switch r.Mode {
+	case abi.ModeAllNIC:
+	case abi.ModeOneNIC:
+		i := int(r.RingID)
+		if i >= len(rx) && i >= len(tx) {
+			return unix.EINVAL
+		}
+		rx, tx = one(rx, i), one(tx, i)
+	default:
+		return unix.EINVAL
+	}
+	if r.Flags&abi.RXRingsOnly != 0 {
+		tx = nil
+	}
+	if r.Flags&abi.TXRingsOnly != 0 {
+		rx = nil
+	}
+	if a.exclusive || r.Flags&abi.Exclusive != 0 && a.users > 0 {
+		return unix.EBUSY
+	}
+	if a.users == 0 {
+		if err := a.makeRings(); err != nil {
+			return err
+		}
+	}
+	off, ok := a.region.ifs.take()
+	if !ok {
+		if a.users == 0 {
+			a.freeRings()
+		}
+		return unix.ENOMEM
+	}
+	a.users++
+	a.exclusive = r.Flags&abi.Exclusive != 0
+	f.a, f.rx, f.tx, f.ifOff = a, rx, tx, off
+	a.region.writeIf(f)
+	r.ExtraBufs = a.region.extra(off, r.ExtraBufs)
+	for _, q := range append(append([]*kring(nil), rx...), tx...) {
+		if q.users++; q.users == 1 && a.card != nil {
+			a.card.Changes++
+		}
+	}
+	r.Offset, r.MemSize, r.MemID = uint64(off), uint64(len(a.region.mem)), a.region.id
+	r.RXRings, r.TXRings, r.RXSlots, r.TXSlots = uint16(len(a.rx)), uint16(len(a.tx)), uint32(a.rxSlots), uint32(a.txSlots)
+	return nil
+}
+
+// one returns ring i, or the first where there are fewer.
+func one(rings []*kring, i int) []*kring {
+	if i >= len(rings) {
+		i = 0
+	}
+	return rings[i : i+1]
+}
+
+// Map implements netmap.Kernel.
+func (k *Kernel) Map(fd, size int) ([]byte, error) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	f := k.files[fd]
+	if f == nil || f.a == nil || size > len(f.a.region.mem) {
+		return nil, unix.EINVAL
+	}
+	r := f.a.region
+	r.mapped++
+	k.maps[&r.mem[0]] = r
+	k.note("map %d", fd)
+	return r.mem[:size], nil
+}
+
+// Unmap implements netmap.Kernel.
+func (k *Kernel) Unmap(mem []byte) error {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	r := k.maps[&mem[0]]
+	if r == nil {
+		return unix.EINVAL
+	}
+	k.note("unmap")
+	if r.mapped--; r.mapped == 0 {
+		delete(k.maps, &mem[0])
+		k.release(r)
+	}
+	return nil
+}
+
+// Close implements netmap.Kernel.
+func (k *Kernel) Close(fd int) error {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	f := k.files[fd]
+	if f == nil {
+		return unix.EBADF
+	}
+	delete(k.files, fd)
+	if f.a == nil {
+		return nil
+	}
+	k.note("close %d", fd)
+	a := f.a
+	a.region.freeExtra(f.ifOff)
+	a.region.ifs.give(f.ifOff)
+	for _, q := range append(append([]*kring(nil), f.rx...), f.tx...) {
+		if q.users--; q.users == 0 && a.card != nil {
+			a.card.Changes++
+		}
+	}
+	a.exclusive = false
+	if a.users--; a.users == 0 && (a.peer == nil || a.peer.users == 0) {
+		a.freeRings()
+		k.drop(a)
+	}
+	return nil
+}
+
+// drop forgets an adapter that nobody uses.
+func (k *Kernel) drop(a *adapter) {
+	delete(k.adapters, a.name)
+	a.region.adapters--
+	k.release(a.region)
+}
+
+// release forgets a region that nobody uses and reports what leaked from it.
+func (k *Kernel) release(r *region) {
+	if r.adapters > 0 || r.mapped > 0 {
+		return
+	}
+	if n := r.bufs.out(); n > 0 {
+		k.fault("%d buffers of region %d leaked", n, r.id)
+	}
+	if n := r.rings.out() + r.ifs.out(); n > 0 {
+		k.fault("%d rings or interfaces of region %d leaked", n, r.id)
+	}
+	delete(k.regions, r.id)
+	k.used[len(r.words)] = append(k.used[len(r.words)], r.words)
+	for name, p := range k.parents {
+		if p == r {
+			delete(k.parents, name)
+		}
+	}
+}
+
+var pipeName = regexp.MustCompile(`^([^{}]+)([{}])([0-9]+)$`)
+
+// adapter returns the port called name, which is made if it is not a card and
+// does not exist. r has the wishes for a new one.
+func (k *Kernel) adapter(name string, r *abi.Register) (*adapter, error) {
+	if r.MemID != 0 && k.regions[r.MemID] == nil {
+		return nil, unix.EINVAL
+	}
+	if a := k.adapters[name]; a != nil {
+		return a, nil
+	}
+	a := &adapter{kernel: k, name: name}
+	nrx, ntx := max(int(r.RXRings), 1), max(int(r.TXRings), 1)
+	a.rxSlots, a.txSlots = orDefault(r.RXSlots, 64), orDefault(r.TXSlots, 64)
+	m := pipeName.FindStringSubmatch(name)
+	switch {
+	case strings.HasPrefix(name, "vale") && strings.Contains(name, ":"):
+		a.vale, _, _ = strings.Cut(name, ":")
+		a.region = k.private(nrx*a.rxSlots+ntx*a.txSlots, int(r.ExtraBufs))
+	case m != nil:
+		if c := k.cards[m[1]]; c != nil {
+			a.region = k.global()
+		} else if a.region = k.parents[m[1]]; a.region == nil {
+			a.region = k.private(8*64, int(r.ExtraBufs)+64)
+			k.parents[m[1]] = a.region
+		}
+		other := map[string]string{"{": "}", "}": "{"}[m[2]]
+		a.peerName = m[1] + other + m[3]
+		nrx, ntx = max(nrx, ntx), max(nrx, ntx)
+		a.txSlots = a.rxSlots
+		if p := k.adapters[a.peerName]; p != nil {
+			a.peer, p.peer = p, a
+			nrx, ntx, a.rxSlots, a.txSlots = len(p.tx), len(p.rx), p.txSlots, p.rxSlots
+		}
+	default:
+		c := k.cards[name]
+		if c == nil || c.Gone {
+			return nil, unix.ENXIO
+		}
+		a.card, a.region = c, k.global()
+		nrx, ntx, a.rxSlots, a.txSlots = c.RXRings, c.TXRings, c.RXSlots, c.TXSlots
+	}
+	if r.MemID != 0 {
+		a.region = k.regions[r.MemID]
+	}
+	a.region.adapters++
+	for i := range nrx {
+		a.rx = append(a.rx, &kring{a: a, dir: abi.DirRX, id: i})
+	}
+	for i := range ntx {
+		a.tx = append(a.tx, &kring{a: a, dir: abi.DirTX, id: i})
+	}
+	k.adapters[name] = a
+	return a, nil
+}
+
+func orDefault(n uint32, d int) int {
+	if n == 0 {
+		return d
+	}
+	return int(n)
+}
+
+// global returns the region of the cards.
+func (k *Kernel) global() *region {
+	if r := k.regions[1]; r != nil {
+		return r
+	}
+	r := newRegion(k, 1, k.params)
+	k.regions[1] = r
+	return r
+}
+
+// private returns a new region with room for some buffers in rings and some
+// extra ones.
+func (k *Kernel) private(bufs, extra int) *region {
+	id := uint16(2)
+	for k.regions[id] != nil {
+		id++
+	}
+	r := newRegion(k, id, Params{Ifs: 12, Rings: 20, Bufs: abi.FirstBuffer + bufs + extra, BufSize: k.params.BufSize})
+	k.regions[id] = r
+	return r
+}

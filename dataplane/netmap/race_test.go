@@ -1,0 +1,5 @@
+//go:build race
+
+package netmap_test
+
+const raceEnabled = true
