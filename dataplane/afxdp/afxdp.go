@@ -13,6 +13,12 @@
 // the frames that are for forwarding to the sockets and leaves all others to
 // the host stack; it counts what it leaves.
 //
+// A frame is one buffer: a port whose MTU does not fit the largest one, a page
+// less 274 bytes, is refused. A tag that the device took out of a frame is not
+// seen, so receive VLAN offload is switched off while a port is open; on a veth
+// it is the other end's transmit VLAN offload that hides tags. A device that is
+// removed stays silent; one that is made again under its name needs a restart.
+//
 // See Documentation/networking/af_xdp.rst of the kernel.
 package afxdp
 
@@ -28,7 +34,9 @@ type Options struct {
 	FrameSize int
 
 	// RXSlots and TXSlots are the sizes of the rings of each queue, powers of
-	// two. 0 chooses by the number of queues, see DefaultSlots.
+	// two. 0 chooses: receive rings that hold 2 ms of smallest frames at 10
+	// Gbit/s over all queues of the port, at most 4,096 slots, and transmit
+	// rings of half as many.
 	RXSlots, TXSlots int
 
 	// Note, if set, is called with each choice that the user should be told of:
@@ -46,12 +54,12 @@ const (
 	overhead     = headroom + linkHeader
 )
 
-// DefaultSlots returns the ring sizes of a port with the given number of
+// defaultSlots returns the ring sizes of a port with the given number of
 // receive queues. A receive ring holds 2 ms of its queue's share of the
 // smallest frames at 10 Gbit/s (14.88 million a second), but at most 4,096
 // slots: 2 ms at the 2 million frames a second that one core takes from the
 // kernel when it copies. A transmit ring is half as long.
-func DefaultSlots(queues int) (rx, tx int) {
+func defaultSlots(queues int) (rx, tx int) {
 	const in2ms = 29762
 	share := (in2ms + queues - 1) / max(queues, 1)
 	rx = min(max(1<<bits.Len(uint(share-1)), 1024), 4096)
@@ -61,7 +69,7 @@ func DefaultSlots(queues int) (rx, tx int) {
 // slots returns the ring sizes that o means for a port with the given number of
 // receive queues.
 func (o *Options) slots(queues int) (rx, tx int, err error) {
-	rx, tx = DefaultSlots(queues)
+	rx, tx = defaultSlots(queues)
 	for _, s := range []struct {
 		name  string
 		given int

@@ -6,7 +6,7 @@ func TestDefaultSlots(t *testing.T) {
 	for _, test := range []struct {
 		queues, rx, tx int
 	}{{0, 4096, 2048}, {1, 4096, 2048}, {4, 4096, 2048}, {8, 4096, 2048}, {9, 4096, 2048}, {16, 2048, 1024}, {32, 1024, 512}, {128, 1024, 512}} {
-		if rx, tx := DefaultSlots(test.queues); rx != test.rx || tx != test.tx {
+		if rx, tx := defaultSlots(test.queues); rx != test.rx || tx != test.tx {
 			t.Errorf("%d queues: %d and %d slots, want %d and %d", test.queues, rx, tx, test.rx, test.tx)
 		}
 	}

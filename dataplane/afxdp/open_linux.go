@@ -54,10 +54,17 @@ func Open(cfgs []dataplane.PortConfig, opt Options) (ports []*dataplane.Port, er
 }
 
 // raiseMemlock lifts the limit on locked memory, which UMEMs count against, and
-// BPF maps before Linux 5.11. Without the privilege to do so the limit that is
-// stays, and what does not fit it says so.
+// BPF maps before Linux 5.11. Without the privilege to do so it becomes the
+// largest that is allowed, and what does not fit says so.
 func raiseMemlock() {
-	_ = unix.Setrlimit(unix.RLIMIT_MEMLOCK, &unix.Rlimit{Cur: unix.RLIM_INFINITY, Max: unix.RLIM_INFINITY})
+	if unix.Setrlimit(unix.RLIMIT_MEMLOCK, &unix.Rlimit{Cur: unix.RLIM_INFINITY, Max: unix.RLIM_INFINITY}) == nil {
+		return
+	}
+	var l unix.Rlimit
+	if unix.Getrlimit(unix.RLIMIT_MEMLOCK, &l) == nil {
+		l.Cur = l.Max
+		_ = unix.Setrlimit(unix.RLIMIT_MEMLOCK, &l)
+	}
 }
 
 // An opener is an Open under way.

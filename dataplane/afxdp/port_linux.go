@@ -205,8 +205,8 @@ func (p *port) counters(q int) (c dataplane.DeviceCounters) {
 	}
 	s := p.sockets[i]
 	if st, err := statistics(s.fd); err == nil {
-		// Without a buffer in the fill ring the kernel counts the frame as
-		// dropped, not as met by a full ring; to us it is the same.
+		// A frame that finds the fill ring empty counts as dropped, not as met
+		// by a full ring; to us it is the same. So does one longer than a buffer.
 		c.RXRingFull = st.Rx_ring_full + st.Rx_dropped
 		c.TXRingFull = st.Tx_invalid_descs
 	}
