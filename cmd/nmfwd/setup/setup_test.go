@@ -1,0 +1,186 @@
+package setup
+
+import (
+	"flag"
+	"log/slog"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"nmfwd/config"
+	"nmfwd/dataplane"
+	"nmfwd/dataplane/control"
+	"nmfwd/dataplane/memport"
+)
+
+var update = flag.Bool("update", false, "rewrite the golden files")
+
+// compile returns the tables that a configuration means, as text.
+func compile(t *testing.T, cfg *config.Config) string {
+	t.Helper()
+	region := memport.NewRegion("test", 4096, memport.Stride)
+	var ports []*dataplane.Port
+	for _, p := range cfg.Devices() {
+		m, err := memport.New(region, memport.Config{Name: p.Name, MAC: p.MAC, MTU: p.MTU})
+		if err != nil {
+			t.Fatal(err)
+		}
+		ports = append(ports, &m.Port)
+	}
+	spec, err := Spec(cfg, ports)
+	if err != nil {
+		t.Fatal(err)
+	}
+	r, err := dataplane.NewRouter(ports, 1, dataplane.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer r.Close()
+	if _, err := control.New(r, spec, slog.New(slog.DiscardHandler)); err != nil {
+		t.Fatal(err)
+	}
+	var b strings.Builder
+	if err := r.State().FIB.Dump(&b); err != nil {
+		t.Fatal(err)
+	}
+	return b.String()
+}
+
+func parse(t *testing.T, text string) *config.Config {
+	t.Helper()
+	cfg, err := config.Parse("routes.conf", []byte(text))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return cfg
+}
+
+// TestImported compiles what two labs' rc.conf mean: one written as sysrc
+// commands, one as assignments.
+func TestImported(t *testing.T) {
+	for _, name := range []string{"apu2", "apu1"} {
+		t.Run(name, func(t *testing.T) {
+			rc, err := os.ReadFile(filepath.Join("testdata", name+".rc"))
+			if err != nil {
+				t.Fatal(err)
+			}
+			text, warnings, err := config.ImportRC(name+".rc", rc)
+			if err != nil || len(warnings) > 0 {
+				t.Fatalf("got error %v, warnings %v", err, warnings)
+			}
+			got := compile(t, parse(t, string(text)))
+			golden := filepath.Join("testdata", name+".fib")
+			if *update {
+				if err := os.WriteFile(golden, []byte(got), 0o644); err != nil {
+					t.Fatal(err)
+				}
+			}
+			want, err := os.ReadFile(golden)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if got != string(want) {
+				t.Errorf("got tables\n%s\nwant\n%s", got, want)
+			}
+		})
+	}
+}
+
+// TestOrder: the same lines in any order mean the same tables.
+func TestOrder(t *testing.T) {
+	lines := []string{
+		"port A 198.18.0.205/24 mac 02:00:00:00:00:0a",
+		"port B 198.19.0.205/24 mac 02:00:00:00:00:0b",
+		"route 198.19.0.0/16 via 198.19.0.203",
+		"arp 198.19.0.203 00:1b:21:c4:95:7b",
+		"route default via 198.18.0.203",
+	}
+	want := ""
+	perm := slices.Clone(lines)
+	var permute func(n int)
+	permute = func(n int) {
+		if n == 1 {
+			// Ports are numbered in order of their lines.
+			if slices.Index(perm, lines[0]) > slices.Index(perm, lines[1]) {
+				return
+			}
+			got := compile(t, parse(t, strings.Join(perm, "\n")))
+			if want == "" {
+				want = got
+			}
+			if got != want {
+				t.Fatalf("order %q: got tables\n%s\nwant\n%s", perm, got, want)
+			}
+			return
+		}
+		for i := range n {
+			permute(n - 1)
+			if n%2 == 0 {
+				perm[i], perm[n-1] = perm[n-1], perm[i]
+			} else {
+				perm[0], perm[n-1] = perm[n-1], perm[0]
+			}
+		}
+	}
+	permute(len(perm))
+	if want == "" {
+		t.Fatal("nothing was compared")
+	}
+}
+
+func TestOwn(t *testing.T) {
+	cfg := parse(t, "port A 198.18.0.205/24 2001:2::205/64\nport B 10.0.0.1/31 2001:db8::1/127\n")
+	var want []netip.Addr
+	for _, a := range []string{"198.18.0.205", "198.18.0.255", "2001:2::205", "2001:2::", "10.0.0.1", "2001:db8::1"} {
+		want = append(want, netip.MustParseAddr(a))
+	}
+	if got := Own(cfg); !slices.Equal(got, want) {
+		t.Errorf("got %v, want %v", got, want)
+	}
+}
+
+func TestPlan(t *testing.T) {
+	two := []dataplane.Rings{{RX: 2, TX: 2}, {RX: 2, TX: 2}}
+	for _, c := range []struct {
+		name, options string
+		cpus          []int
+		workers       int
+		at, rest      []int
+		err           string
+	}{
+		{"two rings on two CPUs", "", []int{0, 1}, 2, []int{0, 1}, nil, ""},
+		{"two rings on four CPUs leave the first", "", []int{0, 1, 2, 3}, 2, []int{1, 2, 3}, []int{0, 3}, ""},
+		{"one CPU", "", []int{5}, 1, []int{5}, nil, ""},
+		{"more workers than CPUs", "option workers 4", []int{0, 1}, 4, []int{0, 1}, nil, ""},
+		{"chosen CPUs, in order", "option cpus 2-3", []int{0, 1, 2, 3}, 2, []int{2, 3}, []int{0, 1}, ""},
+		{"a CPU that is not there", "option cpus 7", []int{0, 1}, 0, nil, nil, "routes.conf:3:1: CPU 7"},
+	} {
+		cfg := parse(t, "port A 198.18.0.205/24\nport B 198.19.0.205/24\n"+c.options)
+		plan, at, err := Plan(cfg, two, c.cpus)
+		if c.err != "" {
+			if err == nil || !strings.Contains(err.Error(), c.err) {
+				t.Errorf("%s: got error %v, want %q", c.name, err, c.err)
+			}
+			continue
+		}
+		if err != nil || plan.Workers != c.workers || !slices.Equal(at.Workers, c.at) || !slices.Equal(at.Rest, c.rest) {
+			t.Errorf("%s: got %d workers on %v, rest on %v, error %v; want %d, %v, %v", c.name, plan.Workers, at.Workers, at.Rest, err, c.workers, c.at, c.rest)
+		}
+	}
+}
+
+// TestMTU: a port's MTU cannot be more than what the device carries.
+func TestMTU(t *testing.T) {
+	cfg := parse(t, "port A 198.18.0.205/24 mtu 9000\n")
+	region := memport.NewRegion("test", 4096, memport.Stride)
+	m, err := memport.New(region, memport.Config{Name: "A"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := Spec(cfg, []*dataplane.Port{&m.Port}); err == nil || !strings.Contains(err.Error(), "routes.conf:1:1: port A: mtu 9000") {
+		t.Errorf("got error %v", err)
+	}
+}
