@@ -2,7 +2,11 @@ package dataplane_test
 
 import (
 	"fmt"
+	"runtime"
+	"sync"
+	"sync/atomic"
 	"testing"
+	"time"
 
 	"nmfwd/dataplane"
 	"nmfwd/dataplane/memport"
@@ -64,4 +68,48 @@ func benchmarkStep(b *testing.B, burst int, frame func(n int) []byte) {
 	if got := s.Ports[0].RX[0]; got.Forwarded4+got.Forwarded6 != uint64(packets) {
 		b.Fatalf("%d packets handled, %d forwarded: %+v", packets, got.Forwarded4+got.Forwarded6, got.Dropped)
 	}
+}
+
+// BenchmarkCollection reports the longest time between two calls of Step while
+// the garbage collector runs: what a receive ring has to hold.
+func BenchmarkCollection(b *testing.B) {
+	region := memport.NewRegion("bench", 8192, memport.Stride)
+	in := newPort(b, region, memport.Config{Name: "A", RXSlots: 4096, TXSlots: 64})
+	out := newPort(b, region, memport.Config{Name: "B", RXSlots: 64, TXSlots: 64})
+	rib := labRIB(b)
+	if err := rib.SetNeighbor(1, addr("198.19.0.203"), macA); err != nil {
+		b.Fatal(err)
+	}
+	frames := make([][]byte, 2000)
+	for i := range frames {
+		frames[i] = frame4(i, 255)
+	}
+	if err := memport.Loop(in, 0, out, 0, frames); err != nil {
+		b.Fatal(err)
+	}
+	w := newRouter(b, labState(rib.Commit()), 1, dataplane.Options{}, &in.Port, &out.Port).Workers()[0]
+	var stop atomic.Bool
+	var longest time.Duration
+	var stepping sync.WaitGroup
+	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(3)) // as Start sets it for one worker
+	stepping.Go(func() {
+		runtime.LockOSThread()
+		for last := time.Now(); !stop.Load(); {
+			w.Step(0)
+			now := time.Now()
+			longest = max(longest, now.Sub(last))
+			last = now
+		}
+	})
+	var keep [][]byte
+	for b.Loop() {
+		keep = keep[:0]
+		for range 1000 {
+			keep = append(keep, make([]byte, 10000))
+		}
+		runtime.GC()
+	}
+	stop.Store(true)
+	stepping.Wait()
+	b.ReportMetric(float64(longest.Microseconds()), "us-longest-gap")
 }
