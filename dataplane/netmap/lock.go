@@ -33,8 +33,9 @@ func lockPort(dir, name string) (*os.File, error) {
 		who, _ := io.ReadAll(io.LimitReader(f, 32))
 		return nil, fmt.Errorf("another nmfwd has it (pid %s, lock file %s): %w", strings.TrimSpace(string(who)), path, unix.EBUSY)
 	}
-	if err := f.Truncate(0); err == nil {
-		fmt.Fprintf(f, "%d\n", os.Getpid())
+	if _, err := f.WriteAt(fmt.Appendf(nil, "%-10d\n", os.Getpid()), 0); err != nil {
+		f.Close()
+		return nil, fmt.Errorf("lock: %w", err)
 	}
 	return f, nil
 }

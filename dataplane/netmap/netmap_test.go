@@ -32,12 +32,12 @@ type rig struct {
 // newRig returns a kernel with cards c0, c1, ... At the end of the test all has
 // to be closed and free.
 func newRig(t *testing.T, cards ...fake.Card) (*rig, []*fake.Card) {
-	return newRigOf(t, fake.DefaultParams, cards...)
+	return newRigOf(t, fake.DefaultParams, t.TempDir(), cards...)
 }
 
-// newRigOf is newRig with pools of other sizes.
-func newRigOf(t *testing.T, p fake.Params, cards ...fake.Card) (*rig, []*fake.Card) {
-	r := &rig{t: t, Kernel: fake.New(p), locks: t.TempDir()}
+// newRigOf is newRig with pools of other sizes and a directory for lock files.
+func newRigOf(t *testing.T, p fake.Params, locks string, cards ...fake.Card) (*rig, []*fake.Card) {
+	r := &rig{t: t, Kernel: fake.New(p), locks: locks}
 	var cs []*fake.Card
 	for i, c := range cards {
 		c.Name = fmt.Sprint("c", i)
@@ -140,7 +140,7 @@ func size(n int) int { return 60 + n*31%1455 }
 func TestExchange(t *testing.T) {
 	for _, polls := range []bool{true, false} {
 		t.Run(fmt.Sprintf("polls %v", polls), func(t *testing.T) {
-			r, c := newRigOf(t, fake.Params{Ifs: 4, Rings: 4, Bufs: 2 + 4*512 + 32, BufSize: 2048}, fake.Card{RXSlots: 512, TXSlots: 512}, fake.Card{RXSlots: 512, TXSlots: 512})
+			r, c := newRigOf(t, fake.Params{Ifs: 4, Rings: 4, Bufs: 2 + 4*512 + 32, BufSize: 2048}, t.TempDir(), fake.Card{RXSlots: 512, TXSlots: 512}, fake.Card{RXSlots: 512, TXSlots: 512})
 			r.Polls = polls
 			cfg := config("c1", 1)
 			cfg.Spare = 32
@@ -1191,8 +1191,9 @@ func FuzzRings(f *testing.F) {
 	f.Add([]byte{0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 0, 3, 1, 4, 1, 5})
 	f.Add(bytes.Repeat([]byte{0x05, 0x31, 0x42, 0x03, 0x14, 0x26}, 40))
 	f.Add(bytes.Repeat([]byte{0xf0, 0xf0, 0xff, 0x01, 0xff, 0x02, 0x03, 0x73, 0x06, 0x17}, 30))
+	locks := f.TempDir()
 	f.Fuzz(func(t *testing.T, ops []byte) {
-		r, c := newRig(t, fake.Card{RXSlots: 8, TXSlots: 8}, fake.Card{RXSlots: 8, TXSlots: 16})
+		r, c := newRigOf(t, fake.Params{Ifs: 4, Rings: 4, Bufs: 64, BufSize: 2048}, locks, fake.Card{RXSlots: 8, TXSlots: 8}, fake.Card{RXSlots: 8, TXSlots: 16})
 		if len(ops) > 0 {
 			r.LockFree = ops[0]&1 != 0
 			c[1].ReportOnly = ops[0]&2 != 0
