@@ -118,7 +118,7 @@ func start(cfg *config.Config, log *slog.Logger) (d *daemon, err error) {
 		return nil, err
 	}
 	d.router, err = dataplane.NewRouter(ports, plan.Workers, dataplane.Options{
-		Burst: cfg.Options.Burst,
+		Burst: burst(cfg, ports),
 		Idle:  idleModes[cfg.Options.Idle],
 		CPUs:  at.Workers,
 		Rest:  at.Rest,
@@ -152,6 +152,20 @@ func start(cfg *config.Config, log *slog.Logger) (d *daemon, err error) {
 	d.reloads.Done(time.Now(), nil)
 	log.Info("forwarding", "workers", plan.Workers)
 	return d, nil
+}
+
+// burst returns how many packets workers take at once: what cfg asks for, or
+// more over AF_XDP, where each burst sent costs a system call.
+func burst(cfg *config.Config, ports []*dataplane.Port) int {
+	if cfg.Options.Burst != 0 {
+		return cfg.Options.Burst
+	}
+	for _, p := range ports {
+		if p.Backend == "afxdp" {
+			return 4 * dataplane.DefaultBurst
+		}
+	}
+	return dataplane.DefaultBurst
 }
 
 var idleModes = [...]dataplane.IdleMode{

@@ -62,8 +62,8 @@ var verdicts = []struct {
 	{"ipv4 multicast last", v4("efffffff"), xdpPass},
 	{"ipv4 below multicast", v4("dfffffff"), xdpRedirect},
 	{"ipv4 above multicast", v4("f0000000"), xdpRedirect},
-	{"ipv4 link-local first", v4("a9fe0000"), xdpPass},
-	{"ipv4 link-local last", v4("a9feffff"), xdpPass},
+	{"ipv4 link-local first", v4("a9fe0000"), xdpRedirect},
+	{"ipv4 link-local last", v4("a9feffff"), xdpRedirect},
 	{"ipv4 below link-local", v4("a9fdffff"), xdpRedirect},
 	{"ipv4 above link-local", v4("a9ff0000"), xdpRedirect},
 	{"ipv4 loopback destination", v4("7f000001"), xdpRedirect},
@@ -93,7 +93,7 @@ var verdicts = []struct {
 	{"ipv6 link-local last", v6("febfffffffffffffffffffffffffffff"), xdpPass},
 	{"ipv6 below link-local", v6("fe7fffffffffffffffffffffffffffff"), xdpRedirect},
 	{"ipv6 above link-local", v6("fec00000000000000000000000000001"), xdpRedirect},
-	{"ipv6 unspecified", v6("00000000000000000000000000000000"), xdpPass},
+	{"ipv6 unspecified", v6("00000000000000000000000000000000"), xdpRedirect},
 	{"ipv6 loopback", v6("00000000000000000000000000000001"), xdpRedirect},
 	{"ipv6 to other mac", fromG1(macAB, "86dd", udp6+routed6+udpBytes), xdpPass},
 	{"ipv6 short", fromG1(macAA, "86dd", udp6+routed6[2:]), xdpRedirect},
@@ -314,7 +314,7 @@ func forwardable(f []byte) bool {
 		}
 		dst := netip.AddrFrom4([4]byte(p[16:20]))
 		alert := p[0]&15 > 5 && len(p) > 20 && p[20] == 148
-		return !dst.IsMulticast() && dst != netip.AddrFrom4([4]byte{255, 255, 255, 255}) && !dst.IsLinkLocalUnicast() && !own(dst) && !alert
+		return !dst.IsMulticast() && dst != netip.AddrFrom4([4]byte{255, 255, 255, 255}) && !own(dst) && !alert
 	case [2]byte{0x86, 0xdd}:
 		if len(p) < 40 || p[0]>>4 != 6 {
 			return true
@@ -325,7 +325,7 @@ func forwardable(f []byte) bool {
 			next := 4 + int(o[3])
 			alert = o[2] == 5 || o[2] == 1 && next < len(o) && o[next] == 5
 		}
-		return p[24] != 0xff && !dst.IsUnspecified() && !(p[24] == 0xfe && p[25]&0xc0 == 0x80) && !own(dst) && !alert
+		return p[24] != 0xff && !(p[24] == 0xfe && p[25]&0xc0 == 0x80) && !own(dst) && !alert
 	}
 	return false
 }

@@ -224,8 +224,9 @@ func (c *code) ours(macs []net.HardwareAddr) {
 	)
 }
 
-// ipv4 leaves to the host: packets to 224/4, 255.255.255.255, 169.254/16 and
-// the addresses in map own, and packets whose first option is router alert.
+// ipv4 leaves to the host: packets to 224/4, 255.255.255.255 and the addresses
+// in map own, and packets whose first option is router alert. What else must not
+// be forwarded is not left to a host that may forward it.
 func (c *code) ipv4(own int) {
 	c.at("ipv4")
 	c.need(ip4Options, "redirect")
@@ -237,11 +238,8 @@ func (c *code) ipv4(own int) {
 		asm.StoreMem(asm.R10, keyAddr, asm.R3, asm.Word),
 		asm.HostTo(asm.BE, asm.R3, asm.Word),
 		asm.JEq.Imm32(asm.R3, -1, "pass"),
-		asm.Mov.Reg(asm.R4, asm.R3),
-		asm.RSh.Imm(asm.R4, 28),
-		asm.JEq.Imm(asm.R4, 0xe, "pass"),
-		asm.RSh.Imm(asm.R3, 16),
-		asm.JEq.Imm(asm.R3, 0xa9fe, "pass"),
+		asm.RSh.Imm(asm.R3, 28),
+		asm.JEq.Imm(asm.R3, 0xe, "pass"),
 		asm.JEq.Imm(asm.R5, 0x45, "own4"),
 	)
 	c.need(ip4Options+1, "own4")
@@ -253,8 +251,8 @@ func (c *code) ipv4(own int) {
 	c.lookup(own)
 }
 
-// ipv6 leaves to the host: packets to ff00::/8, fe80::/10, :: and the addresses
-// in map own, and packets with a hop-by-hop header whose first option, or the
+// ipv6 leaves to the host: packets to ff00::/8, fe80::/10 and the addresses in
+// map own, and packets with a hop-by-hop header whose first option, or the
 // one behind a PadN, is router alert.
 func (c *code) ipv6(own int) {
 	c.at("ipv6")
@@ -270,17 +268,14 @@ func (c *code) ipv6(own int) {
 		asm.JEq.Imm(asm.R4, 0xff, "pass"),
 		asm.And.Imm(asm.R3, 0xffc0),
 		asm.JEq.Imm(asm.R3, 0xfe80, "pass"),
-		asm.Mov.Imm(asm.R4, 0),
 	)
 	for i := int16(0); i < 16; i += 4 {
 		c.add(
 			asm.LoadMem(asm.R3, asm.R7, ip6Dst+i, asm.Word),
 			asm.StoreMem(asm.R10, keyAddr+i, asm.R3, asm.Word),
-			asm.Or.Reg(asm.R4, asm.R3),
 		)
 	}
 	c.add(
-		asm.JEq.Imm(asm.R4, 0, "pass"),
 		asm.LoadMem(asm.R3, asm.R7, ip6Next, asm.Byte),
 		asm.JNE.Imm(asm.R3, 0, "own6"),
 	)
