@@ -3,41 +3,31 @@ package cases
 import (
 	"encoding/binary"
 	"fmt"
-	"log/slog"
 	"net"
 	"net/netip"
 	"slices"
 	"testing"
 
 	"nmfwd/cmd/nmfwd/setup"
-	"nmfwd/config"
 	"nmfwd/dataplane"
-	"nmfwd/dataplane/control"
 	"nmfwd/dataplane/memport"
-	"nmfwd/fib/neigh"
 )
 
 // buffers is the number of buffers of a memory router's region: two ports with
 // two rings of 128.
 const buffers = 512
 
-// A memory is a Router over ports in memory, with one worker that is stepped.
+// A memory is a Router over ports in memory.
 type memory struct {
+	stepped
 	region *dataplane.Region
 	ports  []*memport.Port
-	spec   *control.Spec
-	router *dataplane.Router
-	ctl    *control.Control
-	asleep bool           // control does not run until all frames are through
 	stuck  map[string]int // frames that fill a port's TX ring
 }
 
 func newMemory(t *testing.T, text string) *memory {
 	t.Helper()
-	cfg, err := config.Parse("routes.conf", []byte(text))
-	if err != nil {
-		t.Fatal(err)
-	}
+	cfg := parse(t, text)
 	m := &memory{region: memport.NewRegion("cases", buffers, memport.Stride), stuck: make(map[string]int)}
 	own := setup.Own(cfg)
 	var ports []*dataplane.Port
@@ -52,23 +42,8 @@ func newMemory(t *testing.T, text string) *memory {
 		m.ports = append(m.ports, port)
 		ports = append(ports, &port.Port)
 	}
-	if m.spec, err = setup.Spec(cfg, ports); err != nil {
-		t.Fatal(err)
-	}
-	if m.router, err = dataplane.NewRouter(ports, 1, dataplane.Options{}); err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(m.router.Close)
-	if err := m.control(); err != nil {
-		t.Fatal(err)
-	}
+	m.start(t, cfg, ports)
 	return m
-}
-
-// control starts control anew, which looks at the links.
-func (m *memory) control() (err error) {
-	m.ctl, err = control.New(m.router, m.spec, slog.New(slog.DiscardHandler))
-	return err
 }
 
 // hostKeeps says what an XDP program leaves to the kernel on a port with a
@@ -89,7 +64,7 @@ func hostKeeps(f []byte, macs []net.HardwareAddr, own []netip.Addr) bool {
 		}
 		dst := netip.AddrFrom4([4]byte(p[16:]))
 		alert := p[0]&15 > 5 && len(p) > 20 && p[20] == 148
-		return slices.Contains(own, dst) || dst.IsMulticast() || dst.IsLinkLocalUnicast() || alert ||
+		return slices.Contains(own, dst) || dst.IsMulticast() || alert ||
 			dst == netip.AddrFrom4([4]byte{255, 255, 255, 255})
 	case 0x86dd:
 		if len(p) < 40 || p[0]>>4 != 6 {
@@ -104,7 +79,7 @@ func hostKeeps(f []byte, macs []net.HardwareAddr, own []netip.Addr) bool {
 			}
 			alert = at < len(hop) && hop[at] == 5
 		}
-		return slices.Contains(own, dst) || dst.IsMulticast() || dst.IsLinkLocalUnicast() || dst.IsUnspecified() || alert
+		return slices.Contains(own, dst) || dst.IsMulticast() || dst.IsLinkLocalUnicast() || alert
 	}
 	return true
 }
@@ -127,13 +102,7 @@ func (m *memory) Inject(port string, frame []byte) error {
 }
 
 func (m *memory) Collect() (map[string][][]byte, error) {
-	w := m.router.Workers()[0]
-	for n := 1; n > 0; {
-		n = w.Step(0)
-		if !m.asleep || n == 0 {
-			m.ctl.HandlePunts()
-			n += w.Step(0) // what control answered
-		}
+	for m.step() > 0 {
 	}
 	out := make(map[string][][]byte)
 	for _, p := range m.ports {
@@ -171,38 +140,6 @@ func (m *memory) Break(s Setup) error {
 		m.asleep = true
 	}
 	return nil
-}
-
-func (m *memory) Counters() (map[string]uint64, error) {
-	var s dataplane.Snapshot
-	m.router.Snapshot(&s)
-	c := make(map[string]uint64)
-	for i, p := range s.Ports {
-		add := func(v uint64, format string, args ...any) {
-			c[p.Info.Name+" "+fmt.Sprintf(format, args...)] += v
-		}
-		for _, q := range p.RX {
-			add(q.Packets, "receive")
-			add(q.Bytes, "receive_bytes")
-			add(q.Forwarded4, `forwarded{family="ipv4"}`)
-			add(q.Forwarded6, `forwarded{family="ipv6"}`)
-			add(q.ToHost, "to_host")
-			for k, v := range q.Punted {
-				add(v, `punted{kind="%v"}`, dataplane.Kind(k))
-			}
-			for r, v := range q.Dropped {
-				add(v, `dropped{reason="%v"}`, dataplane.Reason(r))
-			}
-		}
-		for _, q := range p.TX {
-			add(q.Packets, "transmit")
-			add(q.Bytes, "transmit_bytes")
-		}
-		for _, k := range []neigh.Conflict{neigh.StaticConflict, neigh.OwnAddressConflict} {
-			add(m.ctl.Neighbors().Conflicts(uint16(i), k), `neighbor_conflicts{kind="%v"}`, k)
-		}
-	}
-	return c, nil
 }
 
 // TestMemory runs the table over ports in memory, with host off and host on.

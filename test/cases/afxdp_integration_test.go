@@ -1,0 +1,256 @@
+//go:build integration && linux
+
+package cases
+
+import (
+	"errors"
+	"fmt"
+	"net"
+	"slices"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"nmfwd/cmd/nmfwd/setup"
+	"nmfwd/dataplane"
+	"nmfwd/dataplane/afxdp"
+	"nmfwd/test/netns"
+)
+
+// The table over AF_XDP:
+//
+//	gA ------ A router B ------ gB
+//
+// The router's namespace holds the sockets only: worker and control are
+// stepped by the test, which sends and receives at the far ends by packet
+// sockets. The kernels have no addresses and say nothing by themselves, so
+// counters are exact.
+
+// deviceMTU leaves room for the frames that are too long.
+const deviceMTU = 2000
+
+const patience = 10 * time.Second
+
+// An xdp is a Router over AF_XDP.
+type xdp struct {
+	stepped
+	far      map[string]*netns.Namespace // far ends by port
+	ports    map[string]*dataplane.Port
+	sockets  map[string]int // at the far ends
+	injected uint64
+	before   map[string]uint64 // counters at the last Collect
+}
+
+func newXDP(t *testing.T, text string) *xdp {
+	t.Helper()
+	cfg := parse(t, text)
+	x := &xdp{far: make(map[string]*netns.Namespace), ports: make(map[string]*dataplane.Port), sockets: make(map[string]int)}
+	router := namespace(t, "router")
+	var cfgs []dataplane.PortConfig
+	for _, p := range cfg.Devices() {
+		far := namespace(t, "g"+p.Name)
+		err := netns.Join(
+			netns.Port{NS: router, Name: p.Name, MAC: p.MAC, MTU: deviceMTU},
+			netns.Port{NS: far, Name: "g" + p.Name, MTU: deviceMTU})
+		if err != nil {
+			t.Fatal(err)
+		}
+		x.far[p.Name] = far
+		if x.sockets[p.Name], err = packetSocket(far, "g"+p.Name); err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { unix.Close(x.sockets[p.Name]) })
+		cfgs = append(cfgs, dataplane.PortConfig{
+			Name: p.Name, Host: p.Host, MACs: append([]net.HardwareAddr{p.MAC}, p.VMACs...),
+			Owners: dataplane.Owners{RX: []int{0}, TX: []int{0}}, Addrs: setup.Own(cfg),
+		})
+	}
+	var ports []*dataplane.Port
+	err := router.Do(func() (err error) {
+		ports, err = afxdp.Open(cfgs, afxdp.Options{RXSlots: 256, TXSlots: 256})
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		for _, p := range slices.Backward(ports) {
+			if err := p.Device.Close(); err != nil {
+				t.Error(err)
+			}
+		}
+	})
+	for _, p := range ports {
+		x.ports[p.Name] = p
+	}
+	x.start(t, cfg, ports)
+	if x.before, err = x.Counters(); err != nil {
+		t.Fatal(err)
+	}
+	return x
+}
+
+func namespace(t *testing.T, name string) *netns.Namespace {
+	t.Helper()
+	ns, err := netns.New(name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := ns.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	if err := ns.Sysctl("net/ipv6/conf/default/disable_ipv6", "1"); err != nil {
+		t.Fatal(err)
+	}
+	return ns
+}
+
+// packetSocket returns a socket that sends frames on a port and receives what
+// comes in there.
+func packetSocket(ns *netns.Namespace, port string) (fd int, err error) {
+	err = ns.Do(func() error {
+		i, err := net.InterfaceByName(port)
+		if err != nil {
+			return err
+		}
+		all := uint16(unix.ETH_P_ALL<<8&0xff00 | unix.ETH_P_ALL>>8)
+		if fd, err = unix.Socket(unix.AF_PACKET, unix.SOCK_RAW|unix.SOCK_CLOEXEC, int(all)); err != nil {
+			return fmt.Errorf("packet socket on %s: %w", port, err)
+		}
+		if err := unix.Bind(fd, &unix.SockaddrLinklayer{Protocol: all, Ifindex: i.Index}); err != nil {
+			return fmt.Errorf("packet socket on %s: %w", port, err)
+		}
+		return unix.SetsockoptInt(fd, unix.SOL_PACKET, unix.PACKET_IGNORE_OUTGOING, 1)
+	})
+	return fd, err
+}
+
+func (x *xdp) Inject(port string, frame []byte) error {
+	x.injected++
+	if _, err := unix.Write(x.sockets[port], frame); err != nil {
+		return fmt.Errorf("port %s: frame of %d bytes: %w", port, len(frame), err)
+	}
+	return nil
+}
+
+// MinFrame returns how far the backend pads frames.
+func (x *xdp) MinFrame(port string) int { return x.ports[port].MinFrame }
+
+// Collect runs the router until it has counted all frames that were injected,
+// then takes as many as it counted sent.
+func (x *xdp) Collect() (map[string][][]byte, error) {
+	end := time.Now().Add(patience)
+	var after map[string]uint64
+	for {
+		n := x.step()
+		var err error
+		if after, err = x.Counters(); err != nil {
+			return nil, err
+		}
+		received := uint64(0)
+		for port := range x.ports {
+			received += after[port+" receive"] - x.before[port+" receive"]
+		}
+		if n == 0 && received >= x.injected {
+			break
+		}
+		if time.Now().After(end) {
+			return nil, fmt.Errorf("%d frames injected, %d received after %v", x.injected, received, patience)
+		}
+	}
+	for x.step() > 0 {
+	}
+	out := make(map[string][][]byte)
+	for port, fd := range x.sockets {
+		for range after[port+" transmit"] - x.before[port+" transmit"] {
+			f, err := x.receive(fd, end)
+			if err != nil {
+				return nil, fmt.Errorf("port %s: %d frames arrived of those counted as sent: %w", port, len(out[port]), err)
+			}
+			out[port] = append(out[port], f)
+		}
+		// What is here and was not counted.
+		if f, err := receive(fd, 0); err == nil {
+			out[port] = append(out[port], f)
+		}
+	}
+	x.before, x.injected = after, 0
+	return out, nil
+}
+
+// receive waits for a frame and lets the worker poll meanwhile, since sending
+// may take more than one system call.
+func (x *xdp) receive(fd int, end time.Time) ([]byte, error) {
+	for {
+		f, err := receive(fd, 10*time.Millisecond)
+		if !errors.Is(err, unix.EAGAIN) || time.Now().After(end) {
+			return f, err
+		}
+		x.step()
+	}
+}
+
+// receive returns the next frame that arrives in time. The kernel takes a tag
+// out of a frame and tells of it apart; none is sent by the router.
+func receive(fd int, wait time.Duration) ([]byte, error) {
+	fds := []unix.PollFd{{Fd: int32(fd), Events: unix.POLLIN}}
+	n, err := unix.Poll(fds, int(wait/time.Millisecond))
+	switch {
+	case err == unix.EINTR || err == nil && n == 0:
+		return nil, unix.EAGAIN
+	case err != nil:
+		return nil, err
+	}
+	b := make([]byte, 1<<16)
+	n, _, err = unix.Recvfrom(fd, b, unix.MSG_DONTWAIT)
+	return b[:max(n, 0)], err
+}
+
+func (x *xdp) Break(s Setup) error {
+	switch s.Kind {
+	case "link_down":
+		if err := x.far[s.Port].Down("g" + s.Port); err != nil {
+			return err
+		}
+		for end := time.Now().Add(patience); x.ports[s.Port].Device.LinkUp(); time.Sleep(time.Millisecond) {
+			if time.Now().After(end) {
+				return fmt.Errorf("port %s: link is still up after %v", s.Port, patience)
+			}
+		}
+		return x.control()
+	case "control_asleep":
+		x.asleep = true
+		return nil
+	}
+	return fmt.Errorf("%s: %w", s.Kind, errors.ErrUnsupported)
+}
+
+// TestAFXDP runs the table over AF_XDP, with host off and host on. A transmit
+// ring of the kernel cannot be kept full: cases that need one run in memory
+// only.
+func TestAFXDP(t *testing.T) {
+	routers := make(map[string]*xdp)
+	for _, c := range all(t) {
+		if slices.ContainsFunc(c.Setup, func(s Setup) bool { return s.Kind == "tx_full" }) {
+			continue
+		}
+		for _, host := range []bool{false, true} {
+			conf := c.ConfigFor(host)
+			x := routers[conf]
+			if x == nil || c.Setup != nil {
+				x = newXDP(t, conf)
+			}
+			if c.Setup == nil {
+				routers[conf] = x
+			}
+			t.Run(fmt.Sprintf("%s/host=%v", c.Name, host), func(t *testing.T) {
+				if err := Check(x, &c, host); err != nil {
+					t.Error(err)
+				}
+			})
+		}
+	}
+}
