@@ -43,14 +43,14 @@ func (r *Replay) Region() *dataplane.Region { return r.region }
 func SplitPcap(s string) (name, in, out string, err error) {
 	name, files, ok := strings.Cut(s, "=")
 	if !ok || name == "" {
-		return "", "", "", fmt.Errorf("%q: want PORT=IN.pcap:OUT.pcap", s)
+		return "", "", "", errors.New("want PORT=IN.pcap:OUT.pcap")
 	}
 	in, out, _ = strings.Cut(files, ":")
 	if strings.Contains(out, ":") {
-		return "", "", "", fmt.Errorf("%q: more than two files, or a colon in a file name", s)
+		return "", "", "", errors.New("more than two files, or a colon in a file name")
 	}
 	if none(in) && none(out) {
-		return "", "", "", fmt.Errorf("%q: neither a capture to read nor one to write", s)
+		return "", "", "", errors.New("neither a capture to read nor one to write")
 	}
 	return name, in, out, nil
 }
