@@ -58,12 +58,17 @@ func (c *runCmd) Run() error {
 	if err := cfg.Resolve(kernelAddrs); err != nil {
 		return err
 	}
+	// Who sees a port taken, or metrics served, may send a signal at once.
+	stop := make(chan os.Signal, 1)
+	signal.Notify(stop, syscall.SIGTERM, syscall.SIGINT)
+	hup := make(chan os.Signal, 1) // one waiting stands for all that come meanwhile
+	signal.Notify(hup, syscall.SIGHUP)
 	d, err := start(cfg, log)
 	if err != nil {
 		return err
 	}
 	d.path = c.Config
-	return d.serve(c.Status)
+	return d.serve(stop, hup, c.Status)
 }
 
 // readFile reads a file, or standard input for "-".
@@ -149,7 +154,7 @@ func start(cfg *config.Config, log *slog.Logger) (d *daemon, err error) {
 		return nil, err
 	}
 	d.tasks.Go(func() { d.ctl.Run(ctx) })
-	d.reloads.Done(time.Now(), nil)
+	d.reloads.Start(time.Now())
 	log.Info("forwarding", "workers", plan.Workers)
 	return d, nil
 }
@@ -177,7 +182,10 @@ var idleModes = [...]dataplane.IdleMode{
 // tables describes the tables in use, for metrics.
 func (d *daemon) tables() metrics.Tables {
 	s := d.ctl.Stats()
-	t := metrics.Tables{Compiles: s.Compiles}
+	t := metrics.Tables{Compiles: metrics.Histogram{Counts: s.Compiles[:], Sum: s.CompileTime.Seconds()}}
+	for _, b := range control.CompileBuckets {
+		t.Compiles.Bounds = append(t.Compiles.Bounds, b.Seconds())
+	}
 	for f, family := range []int{4, 6} {
 		name := fmt.Sprintf("ipv%d", family)
 		for o, n := range s.Routes[f] {
@@ -232,12 +240,8 @@ func (d *daemon) report(plan dataplane.Plan, at setup.Placement) {
 }
 
 // serve handles signals until one ends the program.
-func (d *daemon) serve(status bool) error {
+func (d *daemon) serve(stop, hup <-chan os.Signal, status bool) error {
 	defer d.stop()
-	signals := make(chan os.Signal, 1)
-	signal.Notify(signals, syscall.SIGTERM, syscall.SIGINT)
-	hup := make(chan os.Signal, 1) // one waiting stands for all that come meanwhile
-	signal.Notify(hup, syscall.SIGHUP)
 	ctx, cancel := context.WithCancel(context.Background())
 	var reloading sync.WaitGroup
 	defer reloading.Wait()
@@ -262,7 +266,7 @@ func (d *daemon) serve(status bool) error {
 	}
 	for {
 		select {
-		case s := <-signals:
+		case s := <-stop:
 			d.log.Info("stopping", "signal", s.String())
 			return nil
 		case err := <-d.failed:

@@ -73,9 +73,19 @@ type reload struct {
 
 // Stats describe the tables in use.
 type Stats struct {
-	Routes   [2][4]int       // by family (IPv4, IPv6) and origin
-	FIBBytes [2]int          // by family
-	Compiles []time.Duration // how long each compilation since the start took
+	Routes   [2][4]int // by family (IPv4, IPv6) and origin
+	FIBBytes [2]int    // by family
+
+	// Compiles count the compilations since the start by the time that they
+	// took: those of at most CompileBuckets[i], and in the end all others.
+	Compiles    [len(CompileBuckets) + 1]uint64
+	CompileTime time.Duration // of all
+}
+
+// CompileBuckets are the bounds of Stats.Compiles.
+var CompileBuckets = [...]time.Duration{
+	time.Millisecond, 10 * time.Millisecond, 100 * time.Millisecond, 500 * time.Millisecond,
+	time.Second, 2 * time.Second, 5 * time.Second, 10 * time.Second,
 }
 
 // New compiles spec and publishes it to router, whose ports are in the same
@@ -187,16 +197,18 @@ func (c *Control) use(t tables) error {
 	for _, n := range t.spec.Neighbors {
 		static[n.Key] = n.MAC
 	}
-	if _, err := c.neighbors.Replace(static); err != nil {
+	if _, err := c.neighbors.Replace(static, t.spec.MaxNeighbors); err != nil {
 		return fmt.Errorf("control: %w", err)
 	}
 	c.tables = t
 	c.publish()
 	s := new(Stats)
 	if old := c.stats.Load(); old != nil {
-		s.Compiles = old.Compiles
+		s.Compiles, s.CompileTime = old.Compiles, old.CompileTime
 	}
-	s.Compiles = append(s.Compiles[:len(s.Compiles):len(s.Compiles)], t.took)
+	bucket, _ := slices.BinarySearch(CompileBuckets[:], t.took)
+	s.Compiles[bucket]++
+	s.CompileTime += t.took
 	for f, family := range []int{4, 6} {
 		for o := range s.Routes[f] {
 			s.Routes[f][o] = t.rib.Len(family, fib.Origin(o))

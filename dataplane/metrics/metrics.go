@@ -49,8 +49,6 @@ var (
 	fibBytes        = desc("nmfwd_fib_bytes", "Memory of the forwarding tables.", "family")
 )
 
-var compileBuckets = []float64{0.001, 0.01, 0.1, 0.5, 1, 2, 5, 10}
-
 // A Router is what the counters are read from.
 type Router interface {
 	Snapshot(*dataplane.Snapshot)
@@ -60,9 +58,17 @@ type Router interface {
 type Tables struct {
 	Routes    []Count
 	Neighbors []Count
-	FIBBytes  []Count         // by family
-	Compiles  []time.Duration // of each compilation since the start
+	FIBBytes  []Count   // by family
+	Compiles  Histogram // seconds of each compilation since the start
 	Conflicts []Conflict
+}
+
+// A Histogram counts observations: Counts[i] are those of at most Bounds[i] and
+// more than the bound before; the last of Counts, beyond all Bounds, the others.
+type Histogram struct {
+	Bounds []float64
+	Counts []uint64
+	Sum    float64
 }
 
 // A Count is a number of things of a family in a class.
@@ -85,6 +91,13 @@ type Reloads struct {
 	good, failed uint64
 	ok           bool
 	at           time.Time
+}
+
+// Start says that the program started with a configuration at now.
+func (r *Reloads) Start(now time.Time) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.ok, r.at = true, now
 }
 
 // Done counts an attempt that ended at now with err.
@@ -200,15 +213,11 @@ func (e emitter) worker(n string, w *dataplane.WorkerSnapshot) {
 	e.counter(handoff, w.Handoff, n)
 	e.seconds(workerBusy, w.Busy.Seconds(), n, cpu)
 	e.seconds(workerIdle, w.Idle.Seconds(), n, cpu)
-	buckets := make(map[float64]uint64)
-	total := uint64(0)
-	for i, v := range w.Batch {
-		total += v
-		if i < len(dataplane.BatchBuckets) {
-			buckets[float64(dataplane.BatchBuckets[i])] = total
-		}
+	h := Histogram{Counts: w.Batch[:], Sum: float64(w.BatchSum)}
+	for _, b := range dataplane.BatchBuckets {
+		h.Bounds = append(h.Bounds, float64(b))
 	}
-	e <- prometheus.MustNewConstHistogram(workerBatch, total, float64(w.BatchSum), buckets, n)
+	e.histogram(workerBatch, h, n)
 }
 
 func (e emitter) tables(t Tables) {
@@ -224,18 +233,17 @@ func (e emitter) tables(t Tables) {
 	for _, c := range t.Conflicts {
 		e.counter(conflicts, c.N, c.Device, c.Kind)
 	}
+	e.histogram(compileSeconds, t.Compiles)
+}
+
+func (e emitter) histogram(d *prometheus.Desc, h Histogram, labels ...string) {
 	buckets := make(map[float64]uint64)
-	sum := 0.0
-	for _, b := range compileBuckets {
-		buckets[b] = 0
-	}
-	for _, d := range t.Compiles {
-		sum += d.Seconds()
-		for _, b := range compileBuckets {
-			if d.Seconds() <= b {
-				buckets[b]++
-			}
+	total := uint64(0)
+	for i, n := range h.Counts {
+		total += n
+		if i < len(h.Bounds) {
+			buckets[h.Bounds[i]] = total
 		}
 	}
-	e <- prometheus.MustNewConstHistogram(compileSeconds, uint64(len(t.Compiles)), sum, buckets)
+	e <- prometheus.MustNewConstHistogram(d, total, h.Sum, buckets, labels...)
 }

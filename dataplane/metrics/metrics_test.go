@@ -87,7 +87,7 @@ func collector(r Router) *Collector {
 				Routes:    []Count{{"ipv4", "static", 4}, {"ipv6", "connected", 6}},
 				Neighbors: []Count{{"ipv4", "static", 2}, {"ipv6", "reachable", 0}},
 				FIBBytes:  []Count{{"ipv4", "", 1 << 20}, {"ipv6", "", 1 << 21}},
-				Compiles:  []time.Duration{500 * time.Microsecond, 300 * time.Millisecond, 20 * time.Second},
+				Compiles:  Histogram{Bounds: []float64{0.001, 0.01, 0.1, 0.5, 1, 2, 5, 10}, Counts: []uint64{1, 0, 0, 1, 0, 0, 0, 0, 1}, Sum: 20.3005},
 				Conflicts: []Conflict{{"igb1", "static", 5}, {"veth0", "own_address", 7}},
 			}
 		},

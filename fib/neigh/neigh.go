@@ -186,11 +186,12 @@ func (t *Table) Remove(k Key) bool {
 }
 
 // Replace makes static the entries of the table, in place of all that there
-// were, and returns what this changed, ordered by port and address. When
-// one of them cannot be set, nothing is changed.
-func (t *Table) Replace(static map[Key]wire.MAC) ([]Change, error) {
-	if len(static) > t.max {
-		return nil, fmt.Errorf("%d neighbors: %w (%d entries)", len(static), ErrFull, t.max)
+// were, and max the number that it may hold. It returns what this changed,
+// ordered by port and address. When one of them cannot be set, nothing is
+// changed.
+func (t *Table) Replace(static map[Key]wire.MAC, max int) ([]Change, error) {
+	if len(static) > max {
+		return nil, fmt.Errorf("%d neighbors: %w (%d entries)", len(static), ErrFull, max)
 	}
 	for k, mac := range static {
 		if err := t.check(k, mac); err != nil {
@@ -198,6 +199,7 @@ func (t *Table) Replace(static map[Key]wire.MAC) ([]Change, error) {
 		}
 	}
 
+	t.max = max
 	var changes []Change
 	for k, e := range t.entries {
 		if _, ok := static[k]; !ok {

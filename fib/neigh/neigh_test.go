@@ -130,7 +130,7 @@ func TestReplace(t *testing.T) {
 	}
 	for _, s := range steps {
 		before := tab.All()
-		got, err := tab.Replace(s.static)
+		got, err := tab.Replace(s.static, 3)
 		if (err != nil) != s.fails {
 			t.Fatalf("%s: got error %v, want one: %t", s.name, err, s.fails)
 		}
@@ -183,7 +183,7 @@ func TestRandom(t *testing.T) {
 			for range rnd.IntN(limit) {
 				next[key()] = mac()
 			}
-			changes, err := tab.Replace(next)
+			changes, err := tab.Replace(next, limit)
 			if err != nil {
 				t.Fatalf("%d: replace: %v", i, err)
 			}
