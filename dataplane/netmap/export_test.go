@@ -30,3 +30,6 @@ func Ring(q dataplane.RX) (head, cur, tail uint32) {
 	r := q.(*rx).ring
 	return r.Head, r.Cur, r.Tail
 }
+
+// Free returns the number of free slots of a queue's TX ring.
+func Free(q dataplane.TX) int { return q.(*tx).free() }

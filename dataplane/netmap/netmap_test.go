@@ -447,7 +447,7 @@ func TestChains(t *testing.T) {
 
 		// A frame longer than a burst, or than netmap allows, is dropped slot by
 		// slot, and what follows is received.
-		for _, parts := range []int{17, 64, 65, 100} {
+		for _, parts := range []int{17, 64, 65, 100, 300} {
 			for range parts - 1 {
 				c[0].DeliverPart(0, frame(5, 2048), true)
 			}
@@ -663,6 +663,9 @@ func TestFullRing(t *testing.T) {
 		t.Fatalf("Send synced twice in a round, %d frames fit", n)
 	}
 	r.poll(q.Descriptor)
+	if n := netmap.Free(q.TX); n != 15 {
+		t.Errorf("%d slots are free after a poll, want 15", n)
+	}
 	if n := send(); n != 15 {
 		t.Fatalf("%d frames fit after a poll, want 15", n)
 	}
@@ -1110,11 +1113,17 @@ func TestReset(t *testing.T) {
 	var slots [8]dataplane.Slot
 	for n := range 5000 {
 		c[0].Deliver(0, frame(n, 60))
+		c[0].Deliver(0, frame(n, 60))
 		r.poll(q.Descriptor)
-		s := slots[:q.RX.Recv(slots[:])]
+		s := slots[:q.RX.Recv(slots[:1+rnd.IntN(4)])]
 		if rnd.IntN(20) == 0 {
 			c[0].Reset()
+			if rnd.IntN(2) == 0 {
+				c[0].Deliver(0, frame(n, 60))
+				r.poll(q.Descriptor)
+			}
 		}
+		s = slots[:len(s)+q.RX.Recv(slots[len(s):])]
 		q.TX.Send(q.RX.Region(), s)
 		var free []uint32
 		for i := range s {

@@ -266,9 +266,6 @@ func (p *port) register(regions map[uint16]*region) error {
 	if p.nifp, err = abi.IfAt(m.mem, p.reg.Offset); err != nil {
 		return fmt.Errorf("netmap: port %s: %w", p.cfg.Name, err)
 	}
-	if p.reg.ExtraBufs == 0 {
-		p.nifp.BufsHead = 0 // the kernel leaves what was there, and would free it
-	}
 	for _, dir := range []int{abi.DirRX, abi.DirTX} {
 		if _, _, err := p.ring(p.reg.Offset, dir, 0); err != nil {
 			return err

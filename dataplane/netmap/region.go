@@ -41,7 +41,8 @@ func (m *region) ring(off int) (*abi.Ring, []abi.Slot, error) {
 }
 
 // take moves the extra buffers of a registration from the list of its If, which
-// the kernel frees at close, to the spare ones.
+// the kernel frees at close, to the spare ones. The list of a registration that
+// asked for none is not empty either: the kernel leaves what was there.
 func (m *region) take(f *abi.If, n uint32) error {
 	b := f.BufsHead
 	f.BufsHead = 0

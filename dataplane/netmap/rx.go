@@ -50,17 +50,18 @@ func (q *rx) valid(b uint32) bool { return b-abi.FirstBuffer < q.bufs-abi.FirstB
 // with Len 0, as are those with a length beyond the buffer.
 func (q *rx) Recv(s []dataplane.Slot) int {
 	r := q.ring
-	if q.rel != r.Head {
-		// The kernel has reset the ring, as it does with the port. What was
-		// taken before goes back to the slots that it came from.
-		if q.rel != q.next || r.Head >= uint32(len(q.slots)) {
-			return 0
-		}
-		q.rel, q.next, q.broken = r.Head, r.Head, false
-	}
 	i, tail, n := q.next, r.Tail, 0
 	if tail >= uint32(len(q.slots)) {
 		return 0
+	}
+	if q.rel != r.Head || q.distance(q.rel, i) > q.distance(q.rel, tail) {
+		// The kernel has reset the ring, as it does with the port. What was
+		// taken before has to go back to the slots that it came from first.
+		if q.rel != i || r.Head >= uint32(len(q.slots)) {
+			return 0
+		}
+		i = r.Head
+		q.rel, q.broken = i, false
 	}
 	cur := tail
 	for i != tail {
