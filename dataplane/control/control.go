@@ -169,9 +169,11 @@ func compile(spec *Spec) (tables, error) {
 		}
 		for _, a := range p.Addrs {
 			np.Addrs = append(np.Addrs, a.Addr())
-			connected = append(connected, Connected(a, uint16(i))...)
-			if anycast := SubnetRouter(a); anycast.IsValid() {
-				np.Anycast = append(np.Anycast, anycast)
+			for _, r := range fib.ConnectedRoutes(uint16(i), a) {
+				connected = append(connected, r)
+				if r.Kind == fib.Local && r.Prefix.Addr() != a.Addr() {
+					np.Anycast = append(np.Anycast, r.Prefix.Addr())
+				}
 			}
 		}
 		t.ports = append(t.ports, np)

@@ -70,15 +70,15 @@ func route(r *config.Route) fib.Route {
 	return f
 }
 
-// Own returns the addresses that belong to the router itself, on any port:
-// packets to them are never forwarded.
+// Own returns the addresses that belong to the router itself, on any port, and
+// the broadcast addresses of its networks: packets to them are never forwarded.
 func Own(cfg *config.Config) []netip.Addr {
 	var own []netip.Addr
 	for _, p := range cfg.Ports {
 		for _, a := range p.Addrs {
-			for _, x := range []netip.Addr{a.Addr(), control.Broadcast(a), control.SubnetRouter(a)} {
-				if x.IsValid() && !slices.Contains(own, x) {
-					own = append(own, x)
+			for _, r := range fib.ConnectedRoutes(0, a) {
+				if r.Kind != fib.OnLink && !slices.Contains(own, r.Prefix.Addr()) {
+					own = append(own, r.Prefix.Addr())
 				}
 			}
 		}

@@ -134,7 +134,7 @@ func TestOrder(t *testing.T) {
 func TestOwn(t *testing.T) {
 	cfg := parse(t, "port A 198.18.0.205/24 2001:2::205/64\nport B 10.0.0.1/31 2001:db8::1/127\n")
 	var want []netip.Addr
-	for _, a := range []string{"198.18.0.205", "198.18.0.255", "2001:2::205", "2001:2::", "10.0.0.1", "2001:db8::1"} {
+	for _, a := range []string{"198.18.0.205", "198.18.0.0", "198.18.0.255", "2001:2::205", "2001:2::", "10.0.0.1", "2001:db8::1"} {
 		want = append(want, netip.MustParseAddr(a))
 	}
 	if got := Own(cfg); !slices.Equal(got, want) {
