@@ -22,9 +22,6 @@ func Look(p *dataplane.Port) { p.Device.(*port).look() }
 // FD returns the descriptor of a queue, pollable or not.
 func FD(d dataplane.Descriptor) int { return d.(*descriptor).fd }
 
-// Rejected returns the number of slots or frames that RX refused.
-func Rejected(q dataplane.RX) uint64 { return q.(*rx).rejected.Load() }
-
 // Ring returns head, cur and tail of a queue's RX ring.
 func Ring(q dataplane.RX) (head, cur, tail uint32) {
 	r := q.(*rx).ring

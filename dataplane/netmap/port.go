@@ -492,7 +492,8 @@ func (p *port) look() {
 func (p *port) LinkUp() bool { return !p.down.Load() && !p.noCarrier.Load() }
 
 // Counters returns the counters of queue i. RXRingFull counts the times that the
-// ring was found full, when at least one frame was probably lost.
+// ring was found full, when at least one frame was probably lost, and the slots
+// whose buffer number was none. TXRingFull counts frames that can never be sent.
 func (p *port) Counters(i int) (c dataplane.DeviceCounters) {
 	for _, q := range p.queues {
 		if q.Index != i {
@@ -500,7 +501,7 @@ func (p *port) Counters(i int) (c dataplane.DeviceCounters) {
 		}
 		d := q.Descriptor.(*descriptor)
 		if d.rx != nil {
-			c.RXRingFull += d.rx.full.Load()
+			c.RXRingFull += d.rx.full.Load() + d.rx.lost.Load()
 		}
 		if d.tx != nil {
 			c.TXRingFull += d.tx.refused.Load()

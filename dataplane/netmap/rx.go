@@ -27,8 +27,8 @@ type rx struct {
 
 	head, tail uint32 // as the last sync left them
 
-	full     atomic.Uint64 // times that the ring was found full
-	rejected atomic.Uint64 // slots with a buffer number or length out of bounds
+	full atomic.Uint64 // times that the ring was found full
+	lost atomic.Uint64 // slots passed over
 }
 
 // Region returns the region of the queue's buffers.
@@ -72,8 +72,7 @@ func (q *rx) Recv(s []dataplane.Slot) int {
 		sl := &q.slots[i]
 		if sl.Flags&abi.MoreFrag == 0 && !q.broken {
 			if !q.valid(sl.BufIdx) {
-				q.bad = append(q.bad, i)
-				q.rejected.Add(1)
+				q.passOver(i)
 			} else {
 				s[n] = dataplane.Slot{Buf: sl.BufIdx, Len: q.length(sl)}
 				n++
@@ -101,7 +100,6 @@ func (q *rx) Recv(s []dataplane.Slot) int {
 // length returns the length of the frame in a slot, 0 when it cannot be.
 func (q *rx) length(sl *abi.Slot) uint16 {
 	if uint32(sl.Len) > q.ring.BufSize {
-		q.rejected.Add(1)
 		return 0
 	}
 	return sl.Len
@@ -126,7 +124,7 @@ func (q *rx) chain(s []dataplane.Slot, i, tail uint32, all bool) (taken int, nex
 			sl := &q.slots[i]
 			switch {
 			case !q.valid(sl.BufIdx):
-				q.bad = append(q.bad, i)
+				q.passOver(i)
 			case sound:
 				s[taken] = dataplane.Slot{Buf: sl.BufIdx, Len: sl.Len, Flags: dataplane.More}
 				taken++
@@ -139,15 +137,11 @@ func (q *rx) chain(s []dataplane.Slot, i, tail uint32, all bool) (taken int, nex
 		if taken > 0 {
 			s[taken-1].Flags = 0
 		}
-		if !sound {
-			q.rejected.Add(1)
-		}
 		return taken, i
 	case ended && !all:
 		return -1, i
 	case ended || n >= limit:
 		q.broken = true
-		q.rejected.Add(1)
 	default:
 		return 0, i
 	}
@@ -158,11 +152,18 @@ func (q *rx) chain(s []dataplane.Slot, i, tail uint32, all bool) (taken int, nex
 			s[taken] = dataplane.Slot{Buf: sl.BufIdx}
 			taken++
 		} else {
-			q.bad = append(q.bad, i)
+			q.passOver(i)
 		}
 		i = q.after(i)
 	}
 	return taken, i
+}
+
+// passOver takes slot i out of the hands of the caller, for its buffer number
+// is not one.
+func (q *rx) passOver(i uint32) {
+	q.bad = append(q.bad, i)
+	q.lost.Add(1)
 }
 
 // Release repays slots with free buffers. It panics when more are repaid than

@@ -25,7 +25,7 @@ type tx struct {
 	synced     bool   // Send has synced since the last Before
 	err        error  // of a sync in Send, for Before
 
-	refused atomic.Uint64 // slots that can never be sent
+	refused atomic.Uint64 // frames that can never be sent
 }
 
 // Region returns the region of the queue's buffers.
