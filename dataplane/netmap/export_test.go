@@ -1,6 +1,9 @@
 package netmap
 
-import "nmfwd/dataplane"
+import (
+	"nmfwd/dataplane"
+	"nmfwd/dataplane/netmap/abi"
+)
 
 // What tests of the package reach besides its exported names.
 var (
@@ -30,3 +33,6 @@ func Ring(q dataplane.RX) (head, cur, tail uint32) {
 
 // Free returns the number of free slots of a queue's TX ring.
 func Free(q dataplane.TX) int { return q.(*tx).free() }
+
+// TXSlot returns slot i of a queue's TX ring.
+func TXSlot(q dataplane.TX, i int) *abi.Slot { return &q.(*tx).slots[i] }

@@ -597,6 +597,28 @@ func TestBadSlots(t *testing.T) {
 	}
 }
 
+// TestSpoiledTX sends by a ring in which another program has written a buffer
+// number that is none: nothing can be exchanged for it.
+func TestSpoiledTX(t *testing.T) {
+	r, _ := newRig(t, fake.Card{})
+	cfg := config("c0", 1)
+	cfg.Spare = 2
+	q := r.open(cfg)[0].Queues[0]
+	bufs, _ := q.TX.Region().Take(2)
+	slot := netmap.TXSlot(q.TX, 1)
+	good := slot.BufIdx
+	slot.BufIdx = 1
+	s := []dataplane.Slot{{Buf: bufs[0], Len: 60}, {Buf: bufs[1], Len: 60}}
+	if n := q.TX.Send(q.TX.Region(), s); n != 1 {
+		t.Errorf("%d slots taken, want 1", n)
+	}
+	if _, err := q.Descriptor.Before(false); err == nil || err.Error() != "netmap: port c0: TX slot 1 has buffer 1, of 1200" {
+		t.Errorf("got %v", err)
+	}
+	slot.BufIdx = good
+	q.TX.Region().Give([]uint32{s[0].Buf, s[1].Buf})
+}
+
 // TestReport sends by a card that tells of no completion unless asked.
 func TestReport(t *testing.T) {
 	r, c := newRig(t, fake.Card{TXSlots: 64, ReportOnly: true})

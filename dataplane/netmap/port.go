@@ -376,7 +376,7 @@ func (p *port) openQueue(i, worker int, flags uint64) error {
 		if err != nil {
 			return err
 		}
-		d.tx = &tx{ring: r, slots: slots, region: p.region.buffer, bufs: p.region.bufs, down: &p.down, sync: d.txSync}
+		d.tx = &tx{ring: r, slots: slots, region: p.region.buffer, bufs: p.region.bufs, port: p.cfg.Name, down: &p.down, sync: d.txSync}
 		q.TX = d.tx
 	}
 	p.queues = append(p.queues, q)

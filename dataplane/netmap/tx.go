@@ -1,6 +1,7 @@
 package netmap
 
 import (
+	"fmt"
 	"sync/atomic"
 
 	"nmfwd/dataplane"
@@ -17,13 +18,14 @@ type tx struct {
 	slots  []abi.Slot
 	region *dataplane.Region
 	bufs   uint32       // number of buffers in the region
+	port   string       // for errors
 	down   *atomic.Bool // the port's
 	sync   func() error // gives the ring to the kernel and takes sent slots back
 
 	unreported uint32 // slots since the last one with abi.Report
 	queued     bool   // slots were filled since the last sync or poll
 	synced     bool   // Send has synced since the last Before
-	err        error  // of a sync in Send, for Before
+	err        error  // met in Send, for Before
 
 	refused atomic.Uint64 // frames that can never be sent
 }
@@ -65,7 +67,22 @@ func (q *tx) Send(from *dataplane.Region, s []dataplane.Slot) int {
 	}
 	r := q.ring
 	i, k := r.Head, 0
+	slots, swap, size, bufs := q.slots, from == q.region, r.BufSize, q.bufs-abi.FirstBuffer
 	for k < len(s) {
+		// The common case of what the rest of the loop does: a frame in one slot
+		// that only has to be exchanged.
+		if t := &s[k]; swap && free > 0 && t.Flags&dataplane.More == 0 && t.Off == 0 && t.Len >= minFrame && uint32(t.Len) <= size {
+			if sl := &slots[i]; sl.BufIdx-abi.FirstBuffer < bufs {
+				t.Buf, sl.BufIdx = sl.BufIdx, t.Buf
+				sl.Len, sl.Flags = t.Len, abi.BufChanged|q.report()
+				if i++; i == uint32(len(slots)) {
+					i = 0
+				}
+				k++
+				free--
+				continue
+			}
+		}
 		n := 1
 		if s[k].Flags&dataplane.More != 0 {
 			n = chainLen(s[k:])
@@ -109,8 +126,12 @@ func chainLen(s []dataplane.Slot) int {
 // on.
 func (q *tx) fits(i uint32, s []dataplane.Slot) bool {
 	for k := range s {
-		if b := q.slots[i].BufIdx; uint32(s[k].Len) > q.ring.BufSize || b-abi.FirstBuffer >= q.bufs-abi.FirstBuffer {
+		if uint32(s[k].Len) > q.ring.BufSize {
 			q.refused.Add(1)
+			return false
+		}
+		if b := q.slots[i].BufIdx; b-abi.FirstBuffer >= q.bufs-abi.FirstBuffer {
+			q.err = fmt.Errorf("netmap: port %s: TX slot %d has buffer %d, of %d", q.port, i, b, q.bufs)
 			return false
 		}
 		if i++; i == uint32(len(q.slots)) {
@@ -134,10 +155,15 @@ func (q *tx) put(sl *abi.Slot, from *dataplane.Region, t *dataplane.Slot) {
 	if t.Flags&dataplane.More != 0 {
 		flags |= abi.MoreFrag
 	}
-	// Some drivers tell of completion only where it is asked for.
-	if q.unreported++; q.unreported >= uint32(len(q.slots)/4) && flags&abi.MoreFrag == 0 {
-		flags |= abi.Report
-		q.unreported = 0
+	sl.Len, sl.Flags = t.Len, flags|q.report()
+}
+
+// report returns abi.Report for one slot in a quarter of the ring: some drivers
+// tell of completion only where they are asked to.
+func (q *tx) report() uint16 {
+	if q.unreported++; q.unreported < uint32(len(q.slots)/4) {
+		return 0
 	}
-	sl.Len, sl.Flags = t.Len, flags
+	q.unreported = 0
+	return abi.Report
 }
