@@ -426,7 +426,7 @@ func BenchmarkChange(b *testing.B) {
 				p, _ := t.random[rnd.IntN(len(t.random))].Prefix(l)
 				ps = append(ps, p)
 			}
-			b.Run(fmt.Sprintf("/%d/fib", l), func(b *testing.B) {
+			b.Run(fmt.Sprintf("len=%d/fib", l), func(b *testing.B) {
 				for i := 0; b.Loop(); i++ {
 					rt := Route{Prefix: ps[i/2%len(ps)], Origin: Connected, Kind: Via, Gateway: gws[0]}
 					var err error
@@ -446,13 +446,13 @@ func BenchmarkChange(b *testing.B) {
 				}
 				r.Reclaim(r.Commit().Gen)
 			})
-			b.Run(fmt.Sprintf("/%d/bart.Fast.InsertPersist", l), func(b *testing.B) {
+			b.Run(fmt.Sprintf("len=%d/bart.Fast.InsertPersist", l), func(b *testing.B) {
 				cur := &bf
 				for i := 0; b.Loop(); i++ {
 					cur = cur.InsertPersist(ps[i%len(ps)], 1)
 				}
 			})
-			b.Run(fmt.Sprintf("/%d/patricia", l), func(b *testing.B) {
+			b.Run(fmt.Sprintf("len=%d/patricia", l), func(b *testing.B) {
 				for i := 0; b.Loop(); i++ {
 					if k := keyOf(ps[i%len(ps)]); t.v4 {
 						t4.Set(addr4(k), 1)

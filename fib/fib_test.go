@@ -54,7 +54,11 @@ func TestOrder(t *testing.T) {
 			static("2001:db8:4000:1::/64", "2001:db8::64", 0), static("2001:db8:4000:1::7/128", "2001:db8::128", 0)},
 	} {
 		first := ""
+		count := 0
 		permutations(rts, func(p []Route) {
+			if count++; count%scaled(1, 20) != 0 {
+				return
+			}
 			r := New(testPorts)
 			for i, rt := range p {
 				must(t, r.Add(rt))
@@ -97,7 +101,7 @@ func TestLengths(t *testing.T) {
 		nested := New(testPorts)
 		o := newOracle()
 		empty := dump(t, nested.Commit())
-		for n := 0; n <= a.BitLen(); n++ {
+		for n := 0; n <= a.BitLen(); n += scaled(1, 16) {
 			rt := Route{Prefix: netip.PrefixFrom(a, n).Masked(), Origin: Static, Kind: OnLink, Port: uint16(n % 3)}
 			r := New(testPorts)
 			alone := newOracle()
@@ -146,7 +150,7 @@ func TestLab(t *testing.T) {
 
 	rnd := rand.New(rand.NewPCG(1, 1))
 	first := ""
-	for range 50 {
+	for range scaled(50, 5) {
 		rnd.Shuffle(len(steps), func(i, j int) { steps[i], steps[j] = steps[j], steps[i] })
 		r := New(testPorts)
 		for _, s := range steps {
@@ -226,7 +230,7 @@ func TestFlap(t *testing.T) {
 	first := dump(t, r.Commit())
 	r.Reclaim(1)
 	words, adjs := 0, 0
-	for i := range 100 {
+	for i := range scaled(100, 15) {
 		for _, rt := range rts {
 			must(t, r.Remove(rt))
 		}
@@ -581,7 +585,7 @@ func TestReaders(t *testing.T) {
 			}
 		}()
 	}
-	for range 300 {
+	for range scaled(300, 60) {
 		change(t, u, o, r)
 		cur.Store(r.Commit())
 		// A reader that loaded an older one stores its generation at once; one
@@ -595,6 +599,43 @@ func TestReaders(t *testing.T) {
 	stop.Store(true)
 	wg.Wait()
 	check(t, u, o, r, f2(r, cur.Load()))
+}
+
+// Hosts of several networks share a node of the upper bits; the table is empty
+// again when they have left one by one.
+func TestHosts(t *testing.T) {
+	rnd := rand.New(rand.NewPCG(4, 4))
+	r, o := New(testPorts), newOracle()
+	toggle := func(rt Route) {
+		if !o.remove(rt) {
+			must(t, r.Add(rt))
+			o.add(rt)
+		} else {
+			must(t, r.Remove(rt))
+		}
+		f := r.Commit()
+		r.Reclaim(f.Gen)
+		for _, rt := range o.routes {
+			compare(t, r, f, o, rt.Prefix.Addr())
+			compare(t, r, f, o, rt.Prefix.Addr().Next())
+		}
+	}
+	for i := range scaled(400, 60) {
+		// Three networks, of one, some and many hosts: a node, a fan, a chunk.
+		net := rnd.IntN(3)
+		host := rnd.IntN([]int{2, 20, 120}[net])
+		toggle(static(fmt.Sprintf("2001:db8:0:%d::%x/128", net, host*7), "2001:db8::1", uint16(i%3)))
+		if i%50 == 0 {
+			toggle(static(fmt.Sprintf("2001:db8:0:%d::/64", rnd.IntN(4)), "2001:db8::2", 0))
+		}
+	}
+	consistent(t, r, r.Commit())
+	for len(o.routes) > 0 {
+		toggle(o.routes[rnd.IntN(len(o.routes))])
+	}
+	if n := r.b6.pool.live; n != 0 {
+		t.Errorf("empty table has %d words in use", n)
+	}
 }
 
 // walk and walkSafe agree, from every entry of the root and for any address.

@@ -33,8 +33,8 @@ func (t *Table6) walk(hi, lo uint64) uint32 {
 	return t.walkSafe(e, x, lo)
 }
 
-// chunk goes through the chunk that e names. Any other form reads word 0 and
-// stays what it is, without a branch.
+// chunk goes through the chunk that e names. Any other form reads word 0, which
+// nobody writes, and stays what it is, without a branch.
 func (t *Table6) chunk(e uint32, x uint64) (uint32, uint64) {
 	m := uint64(int64(int32(e)) >> 63)
 	stride := uint64(e >> strideAt6 & 15)
