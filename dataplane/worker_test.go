@@ -380,7 +380,8 @@ func TestInject(t *testing.T) {
 	}
 }
 
-// FuzzStep gives the worker arbitrary frames, in one slot and in several.
+// FuzzStep gives the worker arbitrary frames, in one slot and in several. What
+// it sends is what decide, which checks one thing after the other, says.
 func FuzzStep(f *testing.F) {
 	f.Add(frame4(1, 64), uint8(0))
 	f.Add(frame6(1, 64), uint8(40))
@@ -405,9 +406,14 @@ func FuzzStep(f *testing.F) {
 		}
 		w.Step(0)
 		r.Punts(func(dataplane.Punt) {})
-		for _, out := range append(a.Transmit(0), b.Transmit(0)...) {
-			if len(out) > len(p) {
-				t.Errorf("%d bytes in, %d out", len(p), len(out))
+		sent := append(a.Transmit(0), b.Transmit(0)...)
+		want := r.State().Slow(0, p)
+		if cut == 0 && (want == nil) != (len(sent) == 0) {
+			t.Errorf("sent %d frames, decide says % x", len(sent), want)
+		}
+		for _, out := range sent {
+			if len(out) > len(p) || !bytes.Equal(out, want) {
+				t.Errorf("% x in, % x out, decide says % x", p, out, want)
 			}
 			switch ip := out[wire.EthernetLen:]; ip[0] >> 4 {
 			case 4:

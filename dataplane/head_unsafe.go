@@ -1,0 +1,98 @@
+package dataplane
+
+import (
+	"encoding/binary"
+	"unsafe"
+
+	"nmfwd/dataplane/wire"
+	"nmfwd/fib"
+)
+
+// A head is the start of a frame in its buffer, read and written without
+// bounds checks. An access at offset n is right when the frame has the bytes:
+// its user compares with the frame's length first. Numbers are little-endian,
+// as on every processor that nmfwd is built for, whatever the wire says.
+type head struct{ p unsafe.Pointer }
+
+// heads returns the starts of frames of one region.
+type heads struct {
+	base   unsafe.Pointer
+	stride uintptr
+}
+
+func (r *Region) heads() heads {
+	return heads{unsafe.Pointer(unsafe.SliceData(r.mem)), uintptr(r.stride)}
+}
+
+// at returns the start of the frame that s names, which must lie in the region,
+// as Bytes demands.
+func (hs heads) at(s *Slot) head {
+	return head{unsafe.Add(hs.base, uintptr(s.Buf)*hs.stride+uintptr(s.Off))}
+}
+
+func (h head) u8(n uintptr) uint8   { return *(*uint8)(unsafe.Add(h.p, n)) }
+func (h head) u16(n uintptr) uint16 { return *(*uint16)(unsafe.Add(h.p, n)) }
+func (h head) u32(n uintptr) uint32 { return *(*uint32)(unsafe.Add(h.p, n)) }
+func (h head) u64(n uintptr) uint64 { return *(*uint64)(unsafe.Add(h.p, n)) }
+
+// be16, be32 and be64 read numbers of the wire.
+func (h head) be16(n uintptr) uint16 {
+	return binary.BigEndian.Uint16((*[2]byte)(unsafe.Add(h.p, n))[:])
+}
+func (h head) be32(n uintptr) uint32 {
+	return binary.BigEndian.Uint32((*[4]byte)(unsafe.Add(h.p, n))[:])
+}
+func (h head) be64(n uintptr) uint64 {
+	return binary.BigEndian.Uint64((*[8]byte)(unsafe.Add(h.p, n))[:])
+}
+
+// Offsets of headers in a frame without a VLAN tag.
+const (
+	offType = 12
+	offIP   = wire.EthernetLen
+
+	off4Length   = offIP + 2
+	off4TTL      = offIP + 8
+	off4Checksum = offIP + 10
+	off4Src      = offIP + 12
+	off4Dst      = offIP + 16
+	off4End      = offIP + wire.IPv4Len
+
+	off6Length = offIP + 4
+	off6Next   = offIP + 6
+	off6Hops   = offIP + 7
+	off6Src    = offIP + 8
+	off6Dst    = offIP + 24
+	off6End    = offIP + wire.IPv6Len
+)
+
+// destination returns the destination address of a frame of at least 8 bytes.
+func (h head) destination() wire.MAC { return wire.MAC(h.u64(0) & (1<<48 - 1)) }
+
+// EtherType, version and header length together, as u32(offType) has them in
+// its low three bytes: 08 00 45 and, but for the traffic class, 86 dd 60.
+const (
+	plain4Type, plain4Mask = 0x450008, 0xffffff
+	plain6Type, plain6Mask = 0x60dd86, 0xf0ffff
+)
+
+// sum4 returns the ones' complement sum of an IPv4 header of 20 bytes, 0xffff
+// when its checksum is right.
+func (h head) sum4() uint16 { return wire.Sum20((*[wire.IPv4Len]byte)(unsafe.Add(h.p, offIP))) }
+
+// setHeader copies the Ethernet header of an adjacency over the frame's.
+func (h head) setHeader(a *fib.Adjacency) {
+	*(*[wire.EthernetLen]byte)(h.p) = *(*[wire.EthernetLen]byte)(unsafe.Pointer(&a.Head))
+}
+
+// decrement4 takes one from the TTL of an IPv4 packet and mends the checksum
+// (RFC 1624, equation 3; ones' complement sums do not depend on the byte order).
+func (h head) decrement4() {
+	*(*uint8)(unsafe.Add(h.p, off4TTL))--
+	c := (*uint16)(unsafe.Add(h.p, off4Checksum))
+	s := uint32(^*c) + 0xfffe // ~m + m' for a word whose low byte, the TTL, fell by one
+	*c = ^uint16(s + s>>16)
+}
+
+// decrement6 takes one from the hop limit of an IPv6 packet.
+func (h head) decrement6() { *(*uint8)(unsafe.Add(h.p, off6Hops))-- }
