@@ -633,8 +633,17 @@ func TestHosts(t *testing.T) {
 	for len(o.routes) > 0 {
 		toggle(o.routes[rnd.IntN(len(o.routes))])
 	}
-	if n := r.b6.pool.live; n != 0 {
-		t.Errorf("empty table has %d words in use", n)
+	// Enough to make chunks of either half.
+	for _, format := range []string{"2001:db8::%x/128", "2001:db8:%x::/48"} {
+		for _, change := range []func(Route) error{r.Add, r.Remove} {
+			for i := range 100 {
+				must(t, change(static(fmt.Sprintf(format, 7*i), "2001:db8::1", 0)))
+				r.Reclaim(r.Commit().Gen)
+			}
+		}
+		if n := r.b6.pool.live; n != 0 {
+			t.Errorf("empty table has %d words in use", n)
+		}
 	}
 }
 
