@@ -208,6 +208,7 @@ type PortConfig struct {
 	Owners   Owners             // which worker opens which ring
 	Spare    int                // buffers without a queue to provide in the port's region
 	Addrs    []netip.Addr       // the router's own addresses, on any port: they stay with the host
+	MAC      net.HardwareAddr   // the port's own address, nil for the device's
 	MACs     []net.HardwareAddr // further addresses that are ours
 	Keep     bool               // leave offloads as they are
 	Native   bool               // fail where the port is not in native mode

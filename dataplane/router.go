@@ -341,8 +341,12 @@ func (r *Router) Stop() {
 	r.running.Wait()
 }
 
-// Close frees what the router itself holds. The workers must have stopped.
+// Close frees what the router itself holds: buffers go back to their regions,
+// so ports are closed after it. The workers must have stopped.
 func (r *Router) Close() {
+	for region, bufs := range r.Held() {
+		region.Give(bufs)
+	}
 	for _, w := range r.workers {
 		w.poller.wake.close()
 	}

@@ -88,12 +88,9 @@ func openPorts(cfg *config.Config, log *slog.Logger) (ports []*dataplane.Port, p
 			}
 			c := dataplane.PortConfig{
 				Name: p.Name, Host: p.Host, MTU: p.MTU, BufSize: cfg.Options.BufferSize,
-				Owners: plan.Ports[i], Spare: plan.Spare(), Addrs: own, MACs: p.VMACs, Keep: p.OffloadKeep,
+				Owners: plan.Ports[i], Spare: plan.Spare(), Addrs: own, MAC: p.MAC, MACs: p.VMACs, Keep: p.OffloadKeep,
 				Native:   cfg.Options.Require == config.RequireNative,
 				ZeroCopy: cfg.Options.Require == config.RequireZeroCopy,
-			}
-			if p.MAC != nil {
-				c.MACs = append([]net.HardwareAddr{p.MAC}, c.MACs...)
 			}
 			cfgs = append(cfgs, c)
 			which = append(which, i)

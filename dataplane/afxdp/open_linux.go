@@ -105,6 +105,9 @@ func (o *opener) prepare(cfg *dataplane.PortConfig) error {
 	if cfg.MTU > attrs.MTU {
 		return fail("MTU %d is more than the interface's %d: ip link set dev %s mtu %d", cfg.MTU, attrs.MTU, cfg.Name, cfg.MTU)
 	}
+	if cfg.MAC != nil {
+		cfg.MACs = slices.Concat([]net.HardwareAddr{cfg.MAC}, cfg.MACs)
+	}
 	for _, mac := range cfg.MACs {
 		if len(mac) != 6 {
 			return fail("%v is not an Ethernet address", mac)

@@ -854,6 +854,7 @@ func TestOpenErrors(t *testing.T) {
 		{"ancient kernel", func(k *fake.Kernel, _ *fake.Card) { k.MinVersion, k.MaxVersion = 1, 2 }, card(none), netmap.ErrVersion, "older than 14"},
 		{"no interface", nil, []dataplane.PortConfig{config("c0", 1), config("c9", 1)}, unix.ENXIO, "netmap: port c9: "},
 		{"down", func(_ *fake.Kernel, c *fake.Card) { c.Up = false }, card(none), nil, "netmap: port c0: the interface is down: "},
+		{"another mac", nil, card(func(c *dataplane.PortConfig) { c.MAC = net.HardwareAddr{2, 0, 0, 0, 0, 9} }), nil, "netmap: port c0: addresses other than the card's, "},
 		{"host on", nil, card(func(c *dataplane.PortConfig) { c.Host = true }), nil, "netmap: port c0: host rings are not supported yet: use host off"},
 		{"not native", func(_ *fake.Kernel, c *fake.Card) { c.Native = false }, card(func(c *dataplane.PortConfig) { c.Native = true }), nil, "no native netmap support"},
 		{"copies", func(_ *fake.Kernel, c *fake.Card) { c.Native = false }, card(func(c *dataplane.PortConfig) { c.ZeroCopy = true }), nil, "the device copies"},
@@ -939,7 +940,7 @@ func TestInfo(t *testing.T) {
 	v := config("netmap:vale0:p", 3)
 	v.Host = true // the default of the configuration: there is none to be had
 	x := config("x{1", 1)
-	x.MACs = []net.HardwareAddr{mac}
+	x.MAC = mac
 	x.MTU = 1400
 	for i, want := range []dataplane.Info{
 		{Name: "c0", MAC: c[0].MAC, Driver: "fake", Mode: "native", ZeroCopy: true, RXRings: 1, TXRings: 1, RXSlots: 128, TXSlots: 256, MTU: 1500},

@@ -1,6 +1,7 @@
 package netmap
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
 	"os"
@@ -124,10 +125,9 @@ type port struct {
 // Open opens ports. Either all are opened or none. The ports have to be closed
 // in reverse order.
 //
-// A port whose MAC is not given by the first of cfg.MACs has that of its
-// interface; a VALE port or pipe, which has none, gets one derived from its
-// name. A VALE port or pipe is made with as many rings as cfg.Owners has, and
-// never has a host stack.
+// A port has cfg.MAC or that of its interface; a VALE port or pipe, which has
+// none, gets one derived from its name. A VALE port or pipe is made with as many
+// rings as cfg.Owners has, and never has a host stack.
 func Open(cfgs []dataplane.PortConfig, opt Options) (_ []*dataplane.Port, err error) {
 	k := opt.Kernel
 	if k == nil {
@@ -213,6 +213,9 @@ func newPort(k Kernel, cfg dataplane.PortConfig, lockDir string) (*port, error) 
 		}
 		if p.iface, err = k.Interface(name); err != nil {
 			return nil, fmt.Errorf("netmap: port %s: %w", cfg.Name, err)
+		}
+		if cfg.MAC != nil && !bytes.Equal(cfg.MAC, p.iface.MAC) || len(cfg.MACs) > 0 {
+			return nil, fmt.Errorf("netmap: port %s: addresses other than the card's, %v, are not supported yet: leave mac and vmac away", cfg.Name, p.iface.MAC)
 		}
 		if !p.iface.Up {
 			return nil, fmt.Errorf("netmap: port %s: the interface is down: %q", cfg.Name, fmt.Sprintf(upCommand, name))
@@ -401,8 +404,8 @@ func (p *port) info() (dataplane.Info, error) {
 	case pipe:
 		i.MAC, i.Driver = nameMAC(p.name), "pipe"
 	}
-	if p.kind != nic && len(p.cfg.MACs) > 0 {
-		i.MAC = p.cfg.MACs[0]
+	if p.cfg.MAC != nil {
+		i.MAC = p.cfg.MAC
 	}
 	if p.cfg.MTU != 0 {
 		i.MTU = p.cfg.MTU
