@@ -64,7 +64,7 @@ test-netmap: ## run the netmap tests on a kernel with /dev/netmap, through RUNNE
 	@d=$$(mktemp -d) && trap 'rm -rf "$$d"' EXIT && \
 	$(STATIC) $(GO) build -trimpath -o "$$d/nmfwd" ./cmd/nmfwd && \
 	$(STATIC) $(GO) test -c -tags netmap -trimpath -o "$$d/netmap.test" ./test/netmap && \
-	if [ -n "$(RUNNER)" ]; then $(RUNNER) "$$d" 'cd /x && ./netmap.test -test.v'; else cd "$$d" && ./netmap.test -test.v; fi
+	if [ -n "$(RUNNER)" ]; then $(RUNNER) "$$d" '/x/netmap.test -test.v'; else cd "$$d" && ./netmap.test -test.v; fi
 
 clean: ## remove what was built
 	rm -rf bin
