@@ -58,13 +58,16 @@ fuzz: ## run every fuzz target for FUZZTIME
 bench: ## compare the tables with their peers
 	$(GO) test -run '^$$' -bench . ./fib ./dataplane ./bench/...
 
+# What the tests ask the environment for has to reach the other machine's.
+GUEST_ENV = $(if $(NMFWD_TEST_PORTS),NMFWD_TEST_PORTS="$(NMFWD_TEST_PORTS)" )$(if $(SOAK),SOAK="$(SOAK)" )
+
 # RUNNER DIR 'COMMAND' boots a machine with /dev/netmap, copies DIR to /x and
 # runs COMMAND there. Without it the tests run on this machine.
 test-netmap: ## run the netmap tests on a kernel with /dev/netmap, through RUNNER if given (GOOS, GOARCH)
 	@d=$$(mktemp -d) && trap 'rm -rf "$$d"' EXIT && \
 	$(STATIC) $(GO) build -trimpath -o "$$d/nmfwd" ./cmd/nmfwd && \
 	$(STATIC) $(GO) test -c -tags netmap -trimpath -o "$$d/netmap.test" ./test/netmap && \
-	if [ -n "$(RUNNER)" ]; then $(RUNNER) "$$d" '/x/netmap.test -test.v'; else cd "$$d" && ./netmap.test -test.v; fi
+	if [ -n "$(RUNNER)" ]; then $(RUNNER) "$$d" '$(GUEST_ENV)/x/netmap.test -test.v'; else cd "$$d" && ./netmap.test -test.v; fi
 
 clean: ## remove what was built
 	rm -rf bin
