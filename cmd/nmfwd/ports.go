@@ -145,11 +145,11 @@ func closePorts(ports []*dataplane.Port, log *slog.Logger) {
 func kernelAddrs(name string) ([]netip.Prefix, error) {
 	i, err := net.InterfaceByName(name)
 	if err != nil {
-		return nil, coded{exUnavailable, fmt.Errorf("port %s: %w", name, err)}
+		return nil, coded{exUnavailable, err}
 	}
 	addrs, err := i.Addrs()
 	if err != nil {
-		return nil, fmt.Errorf("port %s: addresses: %w", name, err)
+		return nil, err
 	}
 	var out []netip.Prefix
 	for _, a := range addrs {
@@ -166,25 +166,26 @@ func kernelAddrs(name string) ([]netip.Prefix, error) {
 	return out, nil
 }
 
-// checkHost compares what cfg says of ports with a host stack with what the
-// system has: nmfwd does not configure the system.
+// checkHost compares what cfg says of ports, its devices in any order, that have
+// a host stack with what the system has: nmfwd does not configure the system.
 func checkHost(cfg *config.Config, ports []*dataplane.Port) error {
 	var errs config.Errors
-	for i, p := range cfg.Devices() {
-		if !ports[i].Info.Host || !p.Host {
+	for _, o := range ports {
+		p := &cfg.Ports[cfg.Port(o.Name)]
+		if !o.Info.Host || !p.Host {
 			continue
 		}
 		have, err := kernelAddrs(p.Name)
 		if err != nil {
-			return err
+			return fmt.Errorf("%v: addresses of port %s: %w", p.Pos, p.Name, err)
 		}
 		for _, a := range p.Addrs {
 			if !slices.ContainsFunc(have, func(h netip.Prefix) bool { return h.Addr() == a.Addr() }) {
 				errs = append(errs, config.Error{Pos: p.Pos, Msg: fmt.Sprintf("port %s: the host lacks %v: %s, or say host off", p.Name, a, addCommand(p.Name, a))})
 			}
 		}
-		if p.MAC != nil && p.MAC.String() != ports[i].MAC.String() {
-			errs = append(errs, config.Error{Pos: p.Pos, Msg: fmt.Sprintf("port %s: the host's MAC address is %v, not %v: change one of them, or say host off", p.Name, ports[i].MAC, p.MAC)})
+		if p.MAC != nil && p.MAC.String() != o.MAC.String() {
+			errs = append(errs, config.Error{Pos: p.Pos, Msg: fmt.Sprintf("port %s: the host's MAC address is %v, not %v: change one of them, or say host off", p.Name, o.MAC, p.MAC)})
 		}
 	}
 	if errs != nil {

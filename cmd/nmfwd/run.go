@@ -38,8 +38,9 @@ func (c *runCmd) Run() error {
 	if err != nil {
 		return err
 	}
-	for _, w := range cfg.Warnings {
-		fmt.Fprintf(os.Stderr, "%v (warning)\n", w)
+	warn(cfg.Warnings)
+	if len(cfg.Ports) == 0 {
+		return coded{exDataErr, fmt.Errorf("%s: no port line, so nothing to forward", c.Config)}
 	}
 	if c.Test {
 		return cfg.Resolve(nil)
@@ -104,12 +105,12 @@ type daemon struct {
 }
 
 // start opens the ports and starts the workers, control and metrics.
-func start(cfg *config.Config, log *slog.Logger) (d *daemon, err error) {
+func start(cfg *config.Config, log *slog.Logger) (_ *daemon, err error) {
 	ports, plan, at, err := openPorts(cfg, log)
 	if err != nil {
 		return nil, err
 	}
-	d = &daemon{cfg: cfg, log: log, ports: ports, failed: make(chan error, 1)}
+	d := &daemon{cfg: cfg, log: log, ports: ports, failed: make(chan error, 1)}
 	defer func() {
 		if err != nil {
 			d.stop()

@@ -3,10 +3,15 @@
 package kernel
 
 import (
+	"context"
 	"fmt"
+	"os/exec"
+	"path/filepath"
+	"slices"
 	"strings"
 	"syscall"
 	"testing"
+	"time"
 
 	"nmfwd/test/lab/apu2"
 )
@@ -55,6 +60,63 @@ func TestReload(t *testing.T) {
 	f.endWithoutLoss()
 	b.settle()
 	b.stop()
+}
+
+// TestReloadOrder reloads a file that names the ports in another order, and in
+// the first one again, under load.
+func TestReloadOrder(t *testing.T) {
+	b := newBed(t)
+	lines := strings.SplitAfter(labConfig(t), "\n")
+	slices.Reverse(lines)
+	f := b.send(4, 20_000, 0, 1)
+	for _, config := range []string{strings.Join(lines, ""), labConfig(t)} {
+		b.write(config)
+		b.reload(1)
+		f.more(2000)
+	}
+	f.endWithoutLoss()
+	b.settle()
+	b.stop()
+}
+
+// TestStartErrors starts nmfwd with configurations of which it learns late that
+// they cannot be. It says so and leaves the ports alone.
+func TestStartErrors(t *testing.T) {
+	l := newLab(t, 2, 2)
+	for _, test := range []struct {
+		name, config, want string
+		code               int
+	}{
+		{"address that the host lacks", strings.Replace(labConfig(t), "198.18.0.205/24", "198.18.0.206/24", 1),
+			"port igb1: the host lacks 198.18.0.206/24: ip address add 198.18.0.206/24 dev igb1", 65},
+		{"mac of another", strings.Replace(labConfig(t), "port igb1", "port igb1 mac 02:00:00:00:00:01", 1),
+			"port igb1: the host's MAC address is 00:0d:b9:41:ca:3d, not 02:00:00:00:00:01", 65},
+		{"metrics on an address of others", strings.Replace(labConfig(t), "127.0.0.1", "192.0.2.1", 1),
+			"metrics: listen tcp 192.0.2.1:9469: bind: cannot assign requested address", 69},
+		{"mtu too large", strings.Replace(labConfig(t), "2001:2::205/64", "2001:2::205/64 mtu 1501", 1),
+			"port igb1: MTU 1501 is more than the interface's 1500: ip link set dev igb1 mtu 1501", 69},
+		{"too many queues", strings.Replace(labConfig(t), "2001:2::205/64", "2001:2::205/64 queues 3", 1),
+			"port igb1: 3 queues: the device has 1 to 2", 69},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			b := &bed{T: t, Lab: l, config: filepath.Join(t.TempDir(), "routes.conf"), log: &logged{t: t}}
+			b.write(test.config)
+			cmd := exec.Command(program, "-c", b.config)
+			cmd.Stdout, cmd.Stderr = b.log, b.log
+			if err := l.Router.Start(cmd); err != nil {
+				t.Fatal(err)
+			}
+			ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+			defer cancel()
+			if err := l.Router.Wait(ctx, cmd); err == nil || cmd.ProcessState.ExitCode() != test.code {
+				t.Errorf("%v, want exit status %d", err, test.code)
+			}
+			if !strings.Contains(b.log.String(), test.want) || strings.Contains(b.log.String(), "goroutine") {
+				t.Errorf("nmfwd does not say %q", test.want)
+			}
+			b.clean()
+		})
+	}
 }
 
 // reload sends HUP and waits until nmfwd has counted it. It must then report

@@ -16,14 +16,19 @@ import (
 )
 
 // Spec returns what cfg, resolved, wants of ports, which are those of
-// cfg.Devices in the same order.
+// cfg.Devices in any order: a file that is loaded again may name them in
+// another.
 func Spec(cfg *config.Config, ports []*dataplane.Port) (*control.Spec, error) {
 	s := &control.Spec{
+		Ports:        make([]control.Port, len(ports)),
 		Routes:       make([]fib.Route, 0, len(cfg.Routes)),
 		MaxNeighbors: cfg.Options.Neighbors,
 	}
-	for i, p := range cfg.Devices() {
-		o := ports[i]
+	numbers := make([]uint16, len(cfg.Ports)) // in ports, by index in cfg.Ports
+	for n, o := range ports {
+		i := cfg.Port(o.Name)
+		numbers[i] = uint16(n)
+		p := &cfg.Ports[i]
 		q := control.Port{MAC: wire.MACOf(o.MAC), Addrs: p.Addrs, MTU: o.MTU, Host: p.Host && o.Info.Host}
 		if p.MAC != nil {
 			q.MAC = wire.MACOf(p.MAC)
@@ -37,14 +42,14 @@ func Spec(cfg *config.Config, ports []*dataplane.Port) (*control.Spec, error) {
 		for _, m := range p.VMACs {
 			q.MACs = append(q.MACs, wire.MACOf(m))
 		}
-		s.Ports = append(s.Ports, q)
+		s.Ports[n] = q
 	}
 	for i := range cfg.Routes {
-		s.Routes = append(s.Routes, route(&cfg.Routes[i]))
+		s.Routes = append(s.Routes, route(&cfg.Routes[i], numbers))
 	}
 	for _, n := range cfg.Neighbors {
 		s.Neighbors = append(s.Neighbors, neigh.Entry{
-			Key:   neigh.Key{Port: uint16(n.Port), Addr: n.Addr.WithZone("")},
+			Key:   neigh.Key{Port: numbers[n.Port], Addr: n.Addr.WithZone("")},
 			MAC:   wire.MACOf(n.MAC),
 			State: neigh.Static,
 		})
@@ -59,13 +64,13 @@ var kinds = [...]fib.Kind{
 	config.Reject:    fib.Reject,
 }
 
-func route(r *config.Route) fib.Route {
+func route(r *config.Route, numbers []uint16) fib.Route {
 	f := fib.Route{Prefix: r.Prefix, Origin: fib.Static, Kind: kinds[r.Kind], MTU: r.MTU}
 	switch r.Kind {
 	case config.Via:
-		f.Gateway, f.Port = r.Hops[0].Gateway.WithZone(""), uint16(r.Hops[0].Port)
+		f.Gateway, f.Port = r.Hops[0].Gateway.WithZone(""), numbers[r.Hops[0].Port]
 	case config.OnLink:
-		f.Port = uint16(r.Port)
+		f.Port = numbers[r.Port]
 	}
 	return f
 }

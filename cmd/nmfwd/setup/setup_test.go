@@ -6,6 +6,7 @@ import (
 	"net/netip"
 	"os"
 	"path/filepath"
+	"reflect"
 	"slices"
 	"strings"
 	"testing"
@@ -182,5 +183,36 @@ func TestMTU(t *testing.T) {
 	}
 	if _, err := Spec(cfg, []*dataplane.Port{&m.Port}); err == nil || !strings.Contains(err.Error(), "routes.conf:1:1: port A: mtu 9000") {
 		t.Errorf("got error %v", err)
+	}
+}
+
+// TestPortOrder: a file that is loaded again may name the open ports in another
+// order.
+func TestPortOrder(t *testing.T) {
+	const a, b, rest = "port A 198.18.0.205/24 2001:2::205/64\n", "port B 198.19.0.205/24 mtu 1400\n", `
+route 198.18.0.0/16 via 198.18.0.203
+route 198.19.0.0/16 via 198.19.0.203
+route 2001:db8::/32 via fe80::203%A
+route 192.0.2.0/24 on B
+arp 198.19.0.203 00:1b:21:c4:95:7b
+`
+	region := memport.NewRegion("test", 4096, memport.Stride)
+	var ports []*dataplane.Port
+	for i, name := range []string{"A", "B"} {
+		m, err := memport.New(region, memport.Config{Name: name, MAC: []byte{2, 0, 0, 0, 0, byte(i)}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		ports = append(ports, &m.Port)
+	}
+	spec := func(text string) *control.Spec {
+		s, err := Spec(parse(t, text), ports)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return s
+	}
+	if got, want := spec(b+a+rest), spec(a+b+rest); !reflect.DeepEqual(got, want) {
+		t.Errorf("port B first: got %+v, want %+v", got, want)
 	}
 }
