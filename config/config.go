@@ -210,8 +210,10 @@ func (o *Options) Set(name string) (Pos, bool) {
 // Devices returns the ports that are devices, without those of VLANs.
 func (c *Config) Devices() []Port { return c.Ports[:len(c.Ports)-len(c.VLANs)] }
 
-// Port returns the index in Ports of the port called name, or -1.
+// Port returns the index in Ports of the port called name, with or without
+// "netmap:", or -1.
 func (c *Config) Port(name string) int {
+	name = canonicalName(name)
 	for i := range c.Ports {
 		if c.Ports[i].Name == name {
 			return i

@@ -49,13 +49,18 @@ type coded struct {
 func (e coded) Error() string { return e.err.Error() }
 func (e coded) Unwrap() error { return e.err }
 
+// inFile reports whether err is about lines of the configuration.
+func inFile(err error) bool {
+	var errs config.Errors
+	var one config.Error
+	return errors.As(err, &errs) || errors.As(err, &one)
+}
+
 // exitCode returns the code that err ends the program with.
 func exitCode(err error) int {
 	var c coded
-	var errs config.Errors
-	var one config.Error
 	switch {
-	case errors.As(err, &errs), errors.As(err, &one):
+	case inFile(err):
 		return exDataErr
 	case errors.Is(err, fs.ErrPermission):
 		return exNoPerm
@@ -86,16 +91,44 @@ func main() {
 		kong.Name("nmfwd"),
 		kong.Description("nmfwd forwards IPv4 and IPv6 packets between network ports in user space, over netmap or AF_XDP."),
 		kong.Vars{"version": "nmfwd " + version()},
-		kong.ConfigureHelp(kong.HelpOptions{Compact: true}),
 	)
 	ctx, err := parser.Parse(os.Args[1:])
+	if err == nil {
+		err = once(ctx)
+	}
 	if err != nil {
 		fmt.Fprintf(os.Stderr, "nmfwd: %v\nTry \"nmfwd --help\".\n", err)
 		os.Exit(exUsage)
 	}
 	if err := ctx.Run(); err != nil {
-		fmt.Fprintf(os.Stderr, "nmfwd: %v\n", err)
+		if inFile(err) {
+			fmt.Fprintln(os.Stderr, err) // begins with the place, as a compiler's
+		} else {
+			fmt.Fprintf(os.Stderr, "nmfwd: %v\n", err)
+		}
 		os.Exit(exitCode(err))
+	}
+}
+
+// once returns an error if a flag with a single value is given twice: kong
+// would take the last.
+func once(ctx *kong.Context) error {
+	seen := make(map[*kong.Flag]bool)
+	for _, p := range ctx.Path {
+		if f := p.Flag; f != nil && !f.IsBool() && !f.IsCumulative() {
+			if seen[f] {
+				return fmt.Errorf("--%s is given twice", f.Name)
+			}
+			seen[f] = true
+		}
+	}
+	return nil
+}
+
+// warn prints warnings about a configuration.
+func warn(warnings []config.Error) {
+	for _, w := range warnings {
+		fmt.Fprintf(os.Stderr, "%v: warning: %s\n", w.Pos, w.Msg)
 	}
 }
 
@@ -110,9 +143,7 @@ func (c *importRC) Run() error {
 	if err != nil {
 		return err
 	}
-	for _, w := range warnings {
-		fmt.Fprintln(os.Stderr, w)
-	}
+	warn(warnings)
 	_, err = os.Stdout.Write(text)
 	return err
 }

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/binary"
 	"errors"
+	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -62,6 +63,7 @@ func TestExitCodes(t *testing.T) {
 	}{
 		{"no arguments", nil, 64, "--config"},
 		{"unknown flag", []string{"--nonsense"}, 64, "nonsense"},
+		{"the file given twice", []string{"-c", good, "-t", "-c", good}, 64, "--config is given twice"},
 		{"unknown command", []string{"nonsense"}, 64, "nonsense"},
 		{"version", []string{"--version"}, 0, ""},
 		{"help", []string{"--help"}, 0, ""},
@@ -69,10 +71,14 @@ func TestExitCodes(t *testing.T) {
 		{"no such file", []string{"-c", good + ".not"}, 66, "no such file"},
 		{"a folder", []string{"-c", t.TempDir()}, 66, "directory"},
 		{"errors in the file", []string{"-t", "-c", write(t, "bad.conf", "port igb1 10.0.0.1/33\nroute 10.0.0.5;\n")}, 65, "bad.conf:2:7: "},
+		{"nothing to forward", []string{"-t", "-c", write(t, "empty.conf", "# nothing\n")}, 65, "empty.conf: no port line"},
 		{"what is not built yet", []string{"-c", write(t, "vlan.conf", lab+"vlan 100 on igb1\n")}, 65, "vlan.conf:6:1: a VLAN is not supported yet"},
 		{"what is not built yet, checked only", []string{"-t", "-c", write(t, "vlan.conf", lab+"vlan 100 on igb1\n")}, 0, ""},
 		{"no such port", []string{"-c", write(t, "port.conf", "port nosuchport0 10.0.0.1/24 driver afxdp\n")}, 69, "port.conf:1:1: "},
 		{"a port for captures only", []string{"-c", write(t, "mem.conf", "port m0 10.0.0.1/24 driver memory\n")}, 65, "--pcap"},
+		{"addresses of no host", []string{"-c", write(t, "kernel.conf", "port m0 addr kernel\nport m1 addr kernel\n"), "--pcap", "m0=" + good + ":"}, 65, "kernel.conf:2:1: port m1: addr kernel"},
+		{"addresses of no such port", []string{"-c", write(t, "kernel.conf", "port nosuchport0 addr kernel\n")}, 69, "kernel.conf:1:1: addresses of port nosuchport0: route ip+net: no such network interface"},
+		{"capture that ends early", []string{"-c", good, "--pcap", "netmap:igb1=" + write(t, "cut.pcap", capture(frame(19, 64))[:60]) + ":"}, 65, "cut.pcap: unexpected EOF"},
 		{"capture for a port that is not there", []string{"-c", good, "--pcap", "igb9=:"}, 64, "igb9"},
 		{"capture that is not there", []string{"-c", good, "--pcap", "igb1=" + good + ".pcap:"}, 66, ".pcap"},
 		{"capture that is none", []string{"-c", good, "--pcap", "igb1=" + good + ":"}, 65, "routes.conf"},
@@ -84,6 +90,25 @@ func TestExitCodes(t *testing.T) {
 				t.Errorf("got exit code %d, want %d; standard error %q, want it to contain %q; standard output %q", code, c.code, stderr, c.says, stdout)
 			}
 		})
+	}
+}
+
+// TestMessages: errors and warnings about a file begin with their place, all of
+// them, and help says which flag names the file.
+func TestMessages(t *testing.T) {
+	bad := write(t, "bad.conf", "port\nroute 10.0.0.0/8\n")
+	_, stderr, _ := nmfwd(t, "-t", "-c", bad)
+	for i, l := range strings.Split(strings.TrimSpace(stderr), "\n") {
+		if !strings.HasPrefix(l, fmt.Sprintf("%s:%d:", bad, i+1)) {
+			t.Errorf("got line %q", l)
+		}
+	}
+	twice := write(t, "twice.conf", "port igb1\nport igb1\n")
+	if _, stderr, _ = nmfwd(t, "-t", "-c", twice); !strings.HasPrefix(stderr, twice+":2:1: warning: port igb1 again") {
+		t.Errorf("got %q", stderr)
+	}
+	if stdout, _, _ := nmfwd(t, "--help"); !strings.Contains(stdout, "run --config=FILE") || !strings.Contains(stdout, "import rc.conf") {
+		t.Errorf("got help\n%s", stdout)
 	}
 }
 

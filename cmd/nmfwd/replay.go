@@ -6,7 +6,6 @@ import (
 	"io"
 	"io/fs"
 	"log/slog"
-	"net/netip"
 	"os"
 
 	"nmfwd/cmd/nmfwd/setup"
@@ -20,10 +19,14 @@ import (
 // cfg exists; those without a capture receive nothing. What is for a host goes
 // to hosts in memory, which forget it.
 func replay(cfg *config.Config, pcaps []string, log *slog.Logger) error {
-	if err := cfg.Resolve(func(port string) ([]netip.Prefix, error) {
-		return nil, fmt.Errorf("port %s: addr kernel means nothing with --pcap: write the addresses", port)
-	}); err != nil {
-		return err
+	var errs config.Errors
+	for _, p := range cfg.Devices() {
+		if p.AddrKernel {
+			errs = append(errs, config.Error{Pos: p.Pos, Msg: fmt.Sprintf("port %s: addr kernel means nothing with --pcap: write the addresses", p.Name)})
+		}
+	}
+	if errs != nil {
+		return errs
 	}
 	files := make(map[string][2]string)
 	for _, s := range pcaps {
@@ -31,9 +34,11 @@ func replay(cfg *config.Config, pcaps []string, log *slog.Logger) error {
 		if err != nil {
 			return coded{exUsage, fmt.Errorf("--pcap %s: %w", s, err)}
 		}
-		if i := cfg.Port(name); i < 0 {
+		i := cfg.Port(name)
+		if i < 0 {
 			return coded{exUsage, fmt.Errorf("--pcap %s: the configuration has no port %s", s, name)}
 		}
+		name = cfg.Ports[i].Name
 		if _, ok := files[name]; ok {
 			return coded{exUsage, fmt.Errorf("--pcap %s: port %s is given twice", s, name)}
 		}
@@ -46,10 +51,7 @@ func replay(cfg *config.Config, pcaps []string, log *slog.Logger) error {
 		port, err := r.Open(memport.Config{Name: p.Name, MAC: p.MAC, MTU: p.MTU, MinFrame: 60}, files[p.Name][0], files[p.Name][1])
 		if err != nil {
 			closePorts(ports, log)
-			if errors.Is(err, fs.ErrNotExist) {
-				return coded{exNoInput, err}
-			}
-			return coded{exDataErr, err}
+			return captureError(err)
 		}
 		if p.MAC == nil {
 			log.Info("frames have to be addressed to the port's MAC address, which is made up: set mac in its line", "port", p.Name, "mac", port.MAC.String())
@@ -69,7 +71,19 @@ func replay(cfg *config.Config, pcaps []string, log *slog.Logger) error {
 	for _, p := range ports {
 		err = errors.Join(err, p.Device.Close())
 	}
-	return errors.Join(err, r.Err())
+	return errors.Join(err, captureError(r.Err()))
+}
+
+// captureError gives an error about a capture its exit code.
+func captureError(err error) error {
+	var system *fs.PathError
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		return coded{exNoInput, err}
+	case err == nil, errors.As(err, &system):
+		return err
+	}
+	return coded{exDataErr, err}
 }
 
 func replayPorts(cfg *config.Config, r *memport.Replay, ports []*dataplane.Port, hosts []*memport.Port, log *slog.Logger) error {
