@@ -154,7 +154,7 @@ type Info struct {
 	RXSlots  int              // per ring
 	TXSlots  int              // per ring
 	BufSize  int              // longest frame that one slot can carry, bytes
-	MTU      int              // largest IP packet, bytes
+	MTU      int              // largest IP packet that the device carries, bytes
 	MinFrame int              // frames are padded to this length with zeros, 0 for none
 	Host     bool             // a host stack takes what is not for forwarding
 }
@@ -219,4 +219,13 @@ type PortConfig struct {
 // others before a worker sees a packet, and so has to follow a reload.
 type AddressFilter interface {
 	SetAddrs([]netip.Addr) error
+}
+
+// A Watcher is a Device that others may change, beyond its link, while it is
+// open.
+type Watcher interface {
+	// Changed returns what is different from when the device was opened and is
+	// not followed, and what to do about it, or nil. It may be called from any
+	// goroutine.
+	Changed() error
 }

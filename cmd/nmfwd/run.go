@@ -224,7 +224,7 @@ func (d *daemon) stop() {
 func (d *daemon) report(plan dataplane.Plan, at setup.Placement) {
 	for i, p := range d.ports {
 		d.log.Info("port", "port", p.Name, "backend", p.Backend, "driver", p.Driver, "mode", p.Mode, "zerocopy", p.ZeroCopy,
-			"mac", p.MAC.String(), "mtu", p.MTU, "host", p.Info.Host, "rx_rings", p.RXRings, "tx_rings", p.TXRings,
+			"mac", p.MAC.String(), "mtu", d.router.State().Ports[i].MTU, "host", p.Info.Host, "rx_rings", p.RXRings, "tx_rings", p.TXRings,
 			"rx_slots", p.RXSlots, "tx_slots", p.TXSlots, "bufsize", p.BufSize, "rx_workers", plan.Ports[i].RX, "tx_workers", plan.Ports[i].TX)
 		for _, q := range p.Queues {
 			if q.RX != nil {

@@ -780,6 +780,7 @@ func TestErrors(t *testing.T) {
 	if err := l.router.SetMTU("igb2", 9000); err != nil {
 		t.Fatal(err)
 	}
+	l.ip(t, "link", "property", "add", "dev", "igb1", "altname", "uplink")
 	with := func(f func(*dataplane.PortConfig)) dataplane.PortConfig {
 		c := config("igb1", 2, true)
 		f(&c)
@@ -792,6 +793,7 @@ func TestErrors(t *testing.T) {
 		want string
 	}{
 		{"no interface", config("igb7", 2, true), Options{}, "afxdp: port igb7: no such interface"},
+		{"other name", config("uplink", 2, true), Options{}, "afxdp: port uplink: this is another name of igb1: use that"},
 		{"no ethernet", config("lo", 1, true), Options{}, "afxdp: port lo: not an Ethernet device"},
 		{"interface mtu too large", config("igb2", 2, true), Options{}, "afxdp: port igb2: a frame of MTU 9000 does not fit the largest buffer, 4096 bytes: ip link set dev igb2 mtu 3822"},
 		{"mtu too large", with(func(c *dataplane.PortConfig) { c.MTU = 1501 }), Options{}, "afxdp: port igb1: MTU 1501 is more than the interface's 1500: ip link set dev igb1 mtu 1501"},
@@ -991,6 +993,75 @@ func TestLinkRemoved(t *testing.T) {
 	closeAll(t, ports)
 	if got := ports[1].Device.Counters(0).TXRingFull; got != 10 {
 		t.Errorf("after Close: %d frames refused, want 10", got)
+	}
+}
+
+// TestChanged changes open ports behind their back. A port that is renamed works
+// on; one that is made again under its name is not the one that was opened.
+func TestChanged(t *testing.T) {
+	l := newLab(t, 1, 1500)
+	ports := l.open(t, Options{}, config("igb1", 1, false), config("igb2", 1, false))
+	gen, sink := newWire(t, l.gen, "g0"), newWire(t, l.sink, "x0")
+	works := func() {
+		t.Helper()
+		frames := numbered(macIgb1, 0, 5, 60)
+		gen.write(0, frames...)
+		move(t, &ports[0].Queues[0], &ports[1].Queues[0], len(frames))
+		same(t, sink.read(len(frames)), frames)
+	}
+	w := ports[1].Device.(dataplane.Watcher)
+	for _, test := range []struct {
+		name, there, back, want string
+	}{
+		{"mtu", "igb2 mtu 1400", "igb2 mtu 1500", "MTU is now 1400: restart nmfwd, or ip link set dev igb2 mtu 1500"},
+		{"mac", "igb2 address 02:00:00:00:00:01", "igb2 address 00:0d:b9:41:ca:3e", "MAC address is now 02:00:00:00:00:01: restart nmfwd, or ip link set dev igb2 address 00:0d:b9:41:ca:3e"},
+		{"name", "igb2 name wan", "wan name igb2", "called wan: ip link set dev wan name igb2"},
+		{"down", "igb2 down", "igb2 up", ""},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			l.ip(t, append([]string{"link", "set", "dev"}, strings.Fields(test.there)...)...)
+			if err := w.Changed(); fmt.Sprint(err) != "<nil>" && test.want == "" || test.want != "" && !strings.Contains(fmt.Sprint(err), test.want) {
+				t.Errorf("changed: %v, want %q", err, test.want)
+			}
+			if up := ports[1].Device.LinkUp(); up != (test.name != "down") {
+				t.Errorf("link up: %t", up)
+			}
+			l.ip(t, append([]string{"link", "set", "dev"}, strings.Fields(test.back)...)...)
+			until(t, "link up", ports[1].Device.LinkUp)
+			if err := w.Changed(); err != nil {
+				t.Errorf("changed back: %v", err)
+			}
+			works()
+		})
+	}
+	l.ip(t, "link", "set", "dev", "igb2", "name", "wan")
+	if !ports[1].Device.LinkUp() {
+		t.Error("link of a renamed port is down")
+	}
+	works()
+	if err := l.router.Remove("wan"); err != nil {
+		t.Fatal(err)
+	}
+	if err := netns.Join(netns.Port{NS: l.router, Name: "igb2", MAC: macIgb2}, netns.Port{NS: l.sink, Name: "x0", MAC: macX0}); err != nil {
+		t.Fatal(err)
+	}
+	if ports[1].Device.LinkUp() {
+		t.Error("link of a port made again is up")
+	}
+	if err := w.Changed(); err == nil || !strings.Contains(err.Error(), "has gone: restart nmfwd") {
+		t.Errorf("changed: %v", err)
+	}
+	closeAll(t, ports)
+	if err := w.Changed(); err != nil {
+		t.Errorf("closed: changed: %v", err)
+	}
+}
+
+// ip runs ip(8) in the router.
+func (l *lab) ip(t testing.TB, args ...string) {
+	t.Helper()
+	if _, err := l.router.Output(t.Context(), "ip", args...); err != nil {
+		t.Fatal(err)
 	}
 }
 

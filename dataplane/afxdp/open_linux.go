@@ -9,6 +9,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 
 	"nmfwd/dataplane"
@@ -96,6 +97,9 @@ func (o *opener) prepare(cfg *dataplane.PortConfig) error {
 	fail := func(format string, args ...any) error {
 		return fmt.Errorf("afxdp: port %s: %w", cfg.Name, fmt.Errorf(format, args...))
 	}
+	if attrs.Name != cfg.Name {
+		return fail("this is another name of %s: use that", attrs.Name)
+	}
 	if len(attrs.HardwareAddr) != 6 || attrs.EncapType != "ether" {
 		return fail("not an Ethernet device (%s)", attrs.EncapType)
 	}
@@ -121,22 +125,22 @@ func (o *opener) prepare(cfg *dataplane.PortConfig) error {
 	o.frame = max(o.frame, size)
 
 	p := &port{cfg: cfg, name: cfg.Name, index: attrs.Index, mac: attrs.HardwareAddr, mtu: attrs.MTU, ctl: -1, member: -1}
-	if cfg.MTU != 0 {
-		p.mtu = cfg.MTU
-	}
 	o.ports = append(o.ports, p)
 	if p.ctl, err = control(); err != nil {
 		return err
 	}
+	if p.nl, err = netlink.NewHandle(unix.NETLINK_ROUTE); err != nil {
+		return fail("netlink socket: %w", err)
+	}
 	if p.rxSlots, p.txSlots, err = o.opt.slots(len(cfg.Owners.RX)); err != nil {
 		return err
 	}
-	r := rings(p.ctl, attrs)
-	if len(cfg.Owners.RX) != r.RX {
-		return fail("%d receive queues have a reader, the device has %d: ethtool --set-channels, or queues in the port line", len(cfg.Owners.RX), r.RX)
+	p.rings = rings(p.ctl, attrs)
+	if len(cfg.Owners.RX) != p.rings.RX {
+		return fail("%d receive queues have a reader, the device has %d: ethtool --set-channels, or queues in the port line", len(cfg.Owners.RX), p.rings.RX)
 	}
-	if len(cfg.Owners.TX) > r.TX {
-		return fail("%d transmit queues wanted, the device has %d", len(cfg.Owners.TX), r.TX)
+	if len(cfg.Owners.TX) > p.rings.TX {
+		return fail("%d transmit queues wanted, the device has %d", len(cfg.Owners.TX), p.rings.TX)
 	}
 	for i, owner := range cfg.Owners.RX {
 		if owner < 0 {

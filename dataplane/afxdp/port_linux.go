@@ -20,16 +20,18 @@ import (
 // A port is the control side of an open device.
 type port struct {
 	cfg              *dataplane.PortConfig
-	name             string
-	index            int
+	name             string // when opened
+	index            int    // what the device is known by: others may rename it, or make another of its name
 	mac              net.HardwareAddr
 	mtu              int
+	rings            dataplane.Rings
 	rxSlots, txSlots int
 	native           bool
 	untagging        bool // VLAN offload was on and has to be restored
 
-	ctl     int // for ioctl(2) in the namespace of the port
-	member  int // packet socket that holds the memberships, or -1
+	ctl     int             // for ioctl(2) in the namespace of the port
+	nl      *netlink.Handle // the same for netlink(7)
+	member  int             // packet socket that holds the memberships, or -1
 	prog    *program
 	link    link.Link
 	sockets []*socket
@@ -74,7 +76,7 @@ func (p *port) occupied(err error) error {
 		return nil
 	}
 	what := "another XDP program"
-	if l, e := netlink.LinkByIndex(p.index); e == nil && l.Attrs().Xdp != nil && l.Attrs().Xdp.Attached {
+	if l, e := p.nl.LinkByIndex(p.index); e == nil && l.Attrs().Xdp != nil && l.Attrs().Xdp.Attached {
 		id := l.Attrs().Xdp.ProgId
 		what = fmt.Sprintf("XDP program %d", id)
 		if other, e := ebpf.NewProgramFromID(ebpf.ProgramID(id)); e == nil {
@@ -93,13 +95,17 @@ const ethFlagRXVLAN = 1 << 8
 // vlanOffload switches receive VLAN offload, which hides tags from an XDP
 // program, and reports whether that changed it.
 func (p *port) vlanOffload(on bool) (changed bool, err error) {
+	r, err := p.ifreq()
+	if err != nil {
+		return false, err
+	}
 	v := value{cmd: unix.ETHTOOL_GFLAGS}
-	if err := ethtoolValue(p.ctl, p.name, &v); err != nil || v.data&ethFlagRXVLAN != 0 == on {
+	if err := ethtoolValue(p.ctl, r.Name(), &v); err != nil || v.data&ethFlagRXVLAN != 0 == on {
 		return false, nil // a driver without flags has no such offload
 	}
 	v.cmd = unix.ETHTOOL_SFLAGS
 	v.data ^= ethFlagRXVLAN
-	err = ethtoolValue(p.ctl, p.name, &v)
+	err = ethtoolValue(p.ctl, r.Name(), &v)
 	return err == nil, err
 }
 
@@ -170,6 +176,20 @@ func (p *port) driver() string {
 	return unix.ByteSliceToString(info.Driver[:])
 }
 
+// ifreq returns a request about the device by the name that it has now. The
+// error wraps ENODEV when the device has gone.
+func (p *port) ifreq() (*unix.Ifreq, error) {
+	r, err := unix.NewIfreq(p.name)
+	if err != nil {
+		return nil, err
+	}
+	r.SetUint32(uint32(p.index))
+	if err := unix.IoctlIfreq(p.ctl, unix.SIOCGIFNAME, r); err != nil {
+		return nil, err
+	}
+	return unix.NewIfreq(r.Name())
+}
+
 // LinkUp implements dataplane.Device.
 func (p *port) LinkUp() bool {
 	p.mu.Lock()
@@ -177,12 +197,41 @@ func (p *port) LinkUp() bool {
 	if p.closed {
 		return false
 	}
-	r, err := unix.NewIfreq(p.name)
+	r, err := p.ifreq()
 	if err != nil || unix.IoctlIfreq(p.ctl, unix.SIOCGIFFLAGS, r) != nil {
 		return false
 	}
 	const up = unix.IFF_UP | unix.IFF_RUNNING
 	return r.Uint16()&up == up
+}
+
+// Changed implements dataplane.Watcher.
+func (p *port) Changed() error {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.closed {
+		return nil
+	}
+	link, err := p.nl.LinkByIndex(p.index)
+	if errors.As(err, new(netlink.LinkNotFoundError)) {
+		return errors.New("the interface has gone: restart nmfwd when there is one again")
+	}
+	if err != nil {
+		return nil // nothing is known
+	}
+	attrs := link.Attrs()
+	if r := rings(p.ctl, attrs); r != p.rings {
+		return fmt.Errorf("the interface has %d receive and %d transmit queues, %d and %d when it was opened: restart nmfwd, or change it back", r.RX, r.TX, p.rings.RX, p.rings.TX)
+	}
+	switch name := attrs.Name; {
+	case name != p.name:
+		return fmt.Errorf("the interface is now called %s: ip link set dev %s name %s, or restart nmfwd with that name", name, name, p.name)
+	case !bytes.Equal(attrs.HardwareAddr, p.mac):
+		return fmt.Errorf("the interface's MAC address is now %v: restart nmfwd, or ip link set dev %s address %v", attrs.HardwareAddr, name, p.mac)
+	case attrs.MTU != p.mtu:
+		return fmt.Errorf("the interface's MTU is now %d: restart nmfwd, or ip link set dev %s mtu %d", attrs.MTU, name, p.mtu)
+	}
+	return nil
 }
 
 // Counters implements dataplane.Device.
@@ -267,6 +316,10 @@ func (p *port) release() (err error) {
 	if p.prog != nil {
 		p.prog.close()
 		p.prog = nil
+	}
+	if p.nl != nil {
+		p.nl.Close()
+		p.nl = nil
 	}
 	for _, fd := range []*int{&p.member, &p.ctl} {
 		if *fd >= 0 {

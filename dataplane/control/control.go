@@ -23,8 +23,12 @@ import (
 	"nmfwd/ndp"
 )
 
-// linkEvery is how often the links of all ports are looked at.
-const linkEvery = 100 * time.Millisecond
+// How often the links of all ports are looked at, and how often all else that
+// others may change of them.
+const (
+	linkEvery   = 100 * time.Millisecond
+	deviceEvery = time.Second
+)
 
 // A Spec is what is wanted: the configuration in the terms of the data plane.
 // It is not changed once given to New or Reload.
@@ -54,7 +58,8 @@ type Control struct {
 
 	// The rest belongs to Run.
 	tables
-	reply [dataplane.MaxControlFrame]byte
+	reply   [dataplane.MaxControlFrame]byte
+	changed []string // what is different of each port, as last logged
 }
 
 // tables are what is compiled from a Spec, aside from all that runs.
@@ -96,6 +101,7 @@ func New(router *dataplane.Router, spec *Spec, log *slog.Logger) (*Control, erro
 		log:       log,
 		neighbors: neigh.New(len(spec.Ports), spec.MaxNeighbors),
 		reloads:   make(chan reload),
+		changed:   make([]string, len(spec.Ports)),
 	}
 	t, err := compile(spec)
 	if err != nil {
@@ -133,6 +139,8 @@ func (c *Control) Stats() *Stats { return c.stats.Load() }
 func (c *Control) Run(ctx context.Context) {
 	links := time.NewTicker(linkEvery)
 	defer links.Stop()
+	devices := time.NewTicker(deviceEvery)
+	defer devices.Stop()
 	for {
 		c.HandlePunts()
 		select {
@@ -144,6 +152,8 @@ func (c *Control) Run(ctx context.Context) {
 		case <-links.C:
 			c.watchLinks()
 			c.rib.Reclaim(c.router.Oldest())
+		case <-devices.C:
+			c.watchDevices()
 		}
 	}
 }
@@ -247,6 +257,26 @@ func (c *Control) watchLinks() {
 	}
 	if changed {
 		c.publish()
+	}
+}
+
+// watchDevices logs what others changed of ports, once each.
+func (c *Control) watchDevices() {
+	for i, p := range c.router.Ports() {
+		w, ok := p.Device.(dataplane.Watcher)
+		if !ok {
+			continue
+		}
+		now := ""
+		if err := w.Changed(); err != nil {
+			now = err.Error()
+		}
+		if now != c.changed[i] && now != "" {
+			c.log.Warn("port changed", "port", p.Name, "what", now)
+		} else if now != c.changed[i] {
+			c.log.Info("port is as it was opened again", "port", p.Name)
+		}
+		c.changed[i] = now
 	}
 }
 

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"encoding/hex"
+	"errors"
 	"log/slog"
 	"net/netip"
 	"strings"
@@ -225,5 +226,42 @@ func TestLinks(t *testing.T) {
 	c.router.Snapshot(&s)
 	if !s.Ports[1].Up || s.Ports[1].LinkChanges != 2 || s.Ports[0].LinkChanges != 0 {
 		t.Errorf("got up %v, %d and %d changes, want true, 2 and 0", s.Ports[1].Up, s.Ports[1].LinkChanges, s.Ports[0].LinkChanges)
+	}
+}
+
+// A changing device is told what is different of it.
+type changing struct {
+	dataplane.Device
+	what error
+}
+
+func (c *changing) Changed() error { return c.what }
+
+// TestDevices: what others change of a port is logged once, and once more when
+// it is changed back.
+func TestDevices(t *testing.T) {
+	c, ports := lab(t, labSpec())
+	var log bytes.Buffer
+	c.log = slog.New(slog.NewTextHandler(&log, nil))
+	d := &changing{Device: ports[1].Device}
+	ports[1].Device = d
+	for _, x := range []struct {
+		name, what, want string
+	}{
+		{"as opened", "", ""},
+		{"MTU", "MTU is now 1400", `port=B what="MTU is now 1400"`},
+		{"MTU still", "MTU is now 1400", ""},
+		{"MAC", "MAC address is now 02:00:00:00:00:01", `port=B what="MAC address is now 02:00:00:00:00:01"`},
+		{"changed back", "", "again\" port=B"},
+	} {
+		d.what = nil
+		if x.what != "" {
+			d.what = errors.New(x.what)
+		}
+		log.Reset()
+		c.watchDevices()
+		if got := log.String(); !strings.Contains(got, x.want) || x.want == "" && got != "" || strings.Count(got, "\n") > 1 {
+			t.Errorf("%s: logged %q, want %q", x.name, got, x.want)
+		}
 	}
 }

@@ -79,6 +79,39 @@ func TestReloadOrder(t *testing.T) {
 	b.stop()
 }
 
+// TestReloadMTU changes the MTU of a port: it may be up to the device's own.
+func TestReloadMTU(t *testing.T) {
+	config := func(mtu string) string {
+		return strings.Replace(labConfig(t), "2001:2:0:8000::205/64", "2001:2:0:8000::205/64 "+mtu, 1)
+	}
+	b := startBed(t, newLab(t, 2, 2), config("mtu 1280"))
+	for _, round := range []struct {
+		mtu               string
+		want              float64
+		successful, drops float64
+	}{
+		{"mtu 1280", 1280, 1, 1}, {"mtu 1400", 1400, 1, 1}, {"mtu 1501", 1400, 0, 1}, {"", 1500, 1, 0}, {"mtu 1500", 1500, 1, 0},
+	} {
+		b.write(config(round.mtu))
+		b.reload(round.successful)
+		if got := b.scrape().Sum("nmfwd_port_mtu_bytes", `device="igb2"`); got != round.want {
+			t.Errorf("%s: MTU %.0f, want %.0f", round.mtu, got, round.want)
+		}
+		p, err := b.Generator.NewPinger(apu2.ReceiverAddrs[1].Addr())
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer p.Close()
+		if err := p.Ping(1452, 500*time.Millisecond); (err == nil) != (round.drops == 0) {
+			t.Errorf("%s: ping of 1500 bytes: %v", round.mtu, err)
+		}
+		if got := b.settle("too_big").Sum("nmfwd_dropped_packets_total"); got != round.drops {
+			t.Errorf("%s: %.0f packets dropped, want %.0f", round.mtu, got, round.drops)
+		}
+	}
+	b.stop()
+}
+
 // TestStartErrors starts nmfwd with configurations of which it learns late that
 // they cannot be. It says so and leaves the ports alone.
 func TestStartErrors(t *testing.T) {
