@@ -201,6 +201,7 @@ func TestX(t *testing.T) {
 		{"X16 nested networks of one port", "port igb1 10.0.0.1/8 10.1.0.1/24\nroute 172.16.0.0/16 via 10.1.0.255\n", "2:25: is the broadcast address of 10.1.0.0/24", "", 0},
 		{"X17 connected", port + "route 198.18.0.0/24 via 198.18.0.1\n", "", "2:1: route 198.18.0.0/24 is to the network connected to igb1, which comes first", 1},
 		{"X17 own address", port + "route 198.18.0.205 via 198.18.0.1\n", "", "2:1: to an address of igb1", 1},
+		{"X17 broadcast", port + "route 198.18.0.255 via 198.18.0.1\n", "", "2:1: has no effect: it is to the broadcast address of 198.18.0.0/24", 1},
 		{"X17 never forwarded", "route 127.0.0.0/8 blackhole\nroute fe80::/10 reject\nroute 224.0.1.0/24 reject\n", "", "1:7: has no effect|2:7: has no effect|3:7: has no effect", 3},
 		{"X17 MTU of a port", "port igb1 10.0.0.1/24 mtu 1500\nroute 10.9.0.0/16 on igb1 mtu 1501\n", "", "2:1: MTU 1501 of route 10.9.0.0/16 is more than the 1500 of igb1", 1},
 		{"X17 MTU of nothing", "route 10.9.0.0/16 blackhole mtu 1501\n", "", "1:29: the MTU has no effect", 1},

@@ -69,7 +69,7 @@ type Port struct {
 }
 
 // Drivers are the values of a port's driver.
-var Drivers = []string{"netmap", "afxdp", "memory"}
+var Drivers = []string{"netmap", "afxdp"}
 
 // A VLAN is an IEEE 802.1Q tag on a device.
 type VLAN struct {

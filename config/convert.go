@@ -14,14 +14,17 @@ import (
 // lines that were written in their manner.
 
 // convert returns how a line in the manner of another tool is written in
-// routes.conf, and the first word that is none of the language.
-func convert(words []word) (at int, line string, ok bool) {
+// routes.conf, and the first word that is none of the language, -1 if there is
+// none or nothing can be said of the line. The error is why it cannot be
+// converted.
+func convert(words []word) (at int, line string, err error) {
 	args := make([]string, len(words))
 	for i := range words {
 		args[i] = words[i].s
 	}
 	at = slices.IndexFunc(args, func(s string) bool { return foreign[s] || dashed(s) })
-	if at < 0 { // an address and a mask
+	mask := at < 0 // an address and a mask, or what looks like one
+	if mask {
 		at = slices.IndexFunc(args, func(s string) bool {
 			_, m, _ := strings.Cut(s, "/")
 			_, slash := maskLength(m)
@@ -29,23 +32,26 @@ func convert(words []word) (at int, line string, ok bool) {
 			return slash || bare && bits > 0
 		})
 		if at < 0 {
-			return 0, "", false
+			return -1, "", nil
 		}
 	}
-	var err error
+	ok := true
 	switch args[0] {
 	case "route":
 		line, err = routeLine(args[1:], false)
-	case "port":
-		line, err = portLine(args[1:])
-	case "vlan":
-		line, err = vlanLine(args)
 	case "arp", "ndp":
 		line, err = stationLine(args[0], slices.DeleteFunc(args[1:], dashed))
+	case "port":
+		line, ok = portLine(args[1:])
+	case "vlan":
+		line, ok = vlanLine(args)
 	default:
-		return 0, "", false
+		ok = false
 	}
-	return at, line, err == nil
+	if !ok || mask && err != nil {
+		return -1, "", nil
+	}
+	return at, line, err
 }
 
 // foreign are words of the other tools without a dash that this language has
@@ -64,12 +70,12 @@ func dashed(s string) bool {
 
 // portLine converts the words behind "port", in which those of ifconfig(8) and
 // of this language may be mixed.
-func portLine(args []string) (string, error) {
+func portLine(args []string) (line string, ok bool) {
 	if len(args) == 0 {
-		return "", errors.New("no name")
+		return "", false
 	}
 	var f ifconfig
-	line := "port " + args[0]
+	line = "port " + args[0]
 	var own, rest []string
 	for i := 1; i < len(args); i++ {
 		if slices.Contains(portWords, args[i]) && args[i] != "mtu" && i+1 < len(args) {
@@ -81,23 +87,23 @@ func portLine(args []string) (string, error) {
 	}
 	f.parse(rest)
 	if f.wrong != nil || f.tag != "" {
-		return "", errors.New("no port line")
+		return "", false
 	}
 	line += f.settings()
 	if own != nil {
 		line += " " + strings.Join(own, " ")
 	}
-	return line, nil
+	return line, true
 }
 
 // vlanLine converts "vlan ID vlandev NAME" and what follows.
-func vlanLine(args []string) (string, error) {
+func vlanLine(args []string) (line string, ok bool) {
 	var f ifconfig
 	f.parse(args)
 	if f.wrong != nil || f.tag == "" || f.dev == "" || f.mac != "" {
-		return "", errors.New("no vlan line")
+		return "", false
 	}
-	return f.vlan(f.dev), nil
+	return f.vlan(f.dev), true
 }
 
 // stationLine converts the address and MAC of a static neighbor.

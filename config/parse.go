@@ -238,9 +238,15 @@ func (p *parser) fail(i int, msg string) {
 	if p.stop {
 		return
 	}
-	if j, line, ok := convert(p.words); ok && !p.strict && readable(line) {
+	if j, line, err := convert(p.words); j >= 0 && !p.strict && (err != nil || readable(line)) {
 		p.stop = true
-		p.errorAt(p.words[j].col, fmt.Sprintf("%s is not a word of this language: write %s", quote(p.words[j].s), line))
+		msg := quote(p.words[j].s) + " is not a word of this language"
+		if err != nil {
+			msg += ", and the line cannot be converted: " + err.Error()
+		} else {
+			msg += ": write " + line
+		}
+		p.errorAt(p.words[j].col, msg)
 		return
 	}
 	col := p.col
@@ -317,7 +323,7 @@ func (p *parser) directive() {
 	case "include":
 		p.include()
 	default:
-		if name, _, _ := assignment(p.words[0].s); relevant(name) || p.words[0].s == "sysrc" {
+		if name, _, value := assignment(p.words[0].s); relevant(name) || strings.HasPrefix(value, `"`) || p.words[0].s == "sysrc" {
 			p.fail(0, "this is a line of rc.conf(5) or sysrc(8): nmfwd import rc.conf FILE translates it")
 			return
 		}
@@ -996,7 +1002,12 @@ func hostPort(s string) string {
 	host, port, err := net.SplitHostPort(s)
 	if err != nil {
 		if a, err := netip.ParseAddr(s); err == nil && a.Is6() {
-			return fmt.Sprintf("%s is not an address and port: write [%s]:9469", quote(s), a)
+			port := "9469"
+			i := strings.LastIndexByte(s, ':')
+			if b, err := netip.ParseAddr(s[:i]); err == nil { // or without brackets
+				a, port = b, s[i+1:]
+			}
+			return fmt.Sprintf("%s is not an address and port: write [%s]:%s", quote(s), a, port)
 		}
 		return fmt.Sprintf("%s is not an address and port, such as 127.0.0.1:9469 or [::1]:9469", quote(s))
 	}
@@ -1097,7 +1108,7 @@ func (p *parser) finish() (*Config, error) {
 	}
 	if o := &c.Options; o.CPUs != nil && o.Workers > len(o.CPUs) {
 		at, _ := o.Set("workers")
-		p.errs = append(p.errs, Error{at, fmt.Sprintf("%d workers, but option cpus has only %s", o.Workers, printCPUs(o.CPUs))})
+		p.errs = append(p.errs, Error{at, fmt.Sprintf("%d workers, but option cpus has only %d", o.Workers, len(o.CPUs))})
 	}
 	if n := c.Options.Neighbors; len(c.Neighbors) > n {
 		p.errs = append(p.errs, Error{c.Neighbors[n].Pos, fmt.Sprintf("%d neighbors, but option neighbors is %d", len(c.Neighbors), n)})

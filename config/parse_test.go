@@ -344,6 +344,7 @@ func TestRoute(t *testing.T) {
 		{"port as gateway", "route 10.0.0.0/8 via igb1", `22: "igb1" is not an address`},
 		{"port as bare gateway", "route 10.0.0.0/8 igb1", `18: unknown word "igb1"`},
 		{"prefix as gateway", "route 10.0.0.0/8 via 198.18.0.1/24", "22: it has a prefix length"},
+		{"far from any word", "route 10.0.0.0/8 drop", `18: unknown word "drop": known are via, on, blackhole, reject`},
 		{"abbreviated", "route 10.0.0.0/8 black", `18: unknown word "black": did you mean blackhole?`},
 		{"default on port", "route default on igb1", "7: write 0.0.0.0/0 or ::/0"},
 		{"blackhole via", "route 10.0.0.0/8 blackhole via 198.18.0.1", `28: unexpected "via"`},
@@ -361,6 +362,8 @@ func TestRoute(t *testing.T) {
 // write them here.
 func TestForeign(t *testing.T) {
 	runRows(t, ports, []row{
+		{"net without a length", "route -net 10.0.0.0 198.18.0.203", `7: "-net" is not a word of this language, and the line cannot be converted: "10.0.0.0" has no prefix length`},
+		{"other table", "route -net 10.0.0.0/8 198.18.0.203 -fib 1", "7: cannot be converted: routing table"},
 		{"net", "route -net 198.18.0.0/16 198.18.0.203", `7: write route 198.18.0.0/16 via 198.18.0.203`},
 		{"add net", "route add -net 198.18.0.0/16 198.18.0.203", `7: write route 198.18.0.0/16 via 198.18.0.203`},
 		{"host", "route -host 10.0.0.5 198.18.0.203", `7: write route 10.0.0.5/32 via 198.18.0.203`},
@@ -385,7 +388,7 @@ func TestForeign(t *testing.T) {
 		{"ether", "port igb3 ether 0:d:b9:41:ca:3d", `11: write port igb3 mac 00:0d:b9:41:ca:3d`},
 		{"vlandev", "vlan 100 vlandev igb1 inet 10.1.0.1/24", `10: write vlan 100 on igb1 10.1.0.1/24`},
 		{"arp", "arp -s 198.18.0.203 0:d:b9:41:ca:3d", `5: write arp 198.18.0.203 00:0d:b9:41:ca:3d`},
-		{"flag unknown", "route -foo 10.0.0.0/8 198.18.0.1", `7: "-foo" is not an address`},
+		{"flag unknown", "route -foo 10.0.0.0/8 198.18.0.1", `7: cannot be converted: unknown flag "-foo"`},
 	})
 }
 
@@ -416,13 +419,15 @@ func TestPort(t *testing.T) {
 		{"colon", "port igb1:0", "6: has a colon"},
 		{"vale without port", "port vale0:", "6: is not a port of a VALE switch"},
 		{"pipe without number", "port x{", "6: is not a pipe"},
+		{"not ASCII", "port ré1", `6: has 'é', which no device's name has`},
+		{"ring or name", "port veth-1", "6: or driver afxdp if the device is called so"},
 		{"ring", "port igb1-2", "6: opens all rings of a port itself, write igb1"},
 		{"ring with prefix", "port netmap:igb1-0", "6: write igb1"},
 		{"host ring", "port igb1^", "6: write igb1"},
 		{"all rings", "port igb1*", "6: write igb1"},
 		{"memory region", "port igb1@3", "6: write igb1"},
 		{"vlan device", "port igb0.100", "6: write vlan 100 on igb0"},
-		{"driver unknown", "port igb1 driver dpdk", `18: "dpdk" is not netmap, afxdp or memory`},
+		{"driver unknown", "port igb1 driver dpdk", `18: "dpdk" is not netmap or afxdp`},
 		{"driver against prefix", "port netmap:igb1 driver afxdp", "25: is a port of netmap"},
 		{"driver against vale", "port vale0:p1 driver afxdp", "22: is a port of netmap"},
 		{"keyword twice", "port igb1 mtu 1500 mtu 1500", "20: mtu twice"},
@@ -544,6 +549,7 @@ func TestListenOption(t *testing.T) {
 		{"host name", "listen metrics router:9469", "16: is not an address"},
 		{"star", "listen metrics *:9469", "16: all addresses are written :9469"},
 		{"six without brackets", "listen metrics ::1", "16: write [::1]:9469"},
+		{"six and port without brackets", "listen metrics ::1:9470", "16: write [::1]:9470"},
 		{"four in brackets", "listen metrics [127.0.0.1]:9469", "16: write 127.0.0.1:9469"},
 		{"relative path", "listen control run/nmfwd.sock", "16: is not an absolute path"},
 		{"path too long", "listen control /" + strings.Repeat("x", 103), "16: longer than the 103 bytes"},
@@ -576,10 +582,11 @@ func TestListenOption(t *testing.T) {
 		{"include in Parse", "include x.conf", "9: include is possible only in a file"},
 		{"include nothing", "include", "8: include without a path"},
 		{"directive", "rout 10.0.0.0/8 via 1.2.3.4", `1: unknown directive "rout": did you mean route?`},
-		{"directive far from all", "gateway_enable=\"YES\"", "1: known are port, vlan"},
+		{"directive far from all", "interface igb1", "1: known are port, vlan"},
+		{"rc.conf, what does not matter here", "gateway_enable=\"YES\"", "1: a line of rc.conf(5)"},
 		{"rc.conf", "static_routes=\"a\"", "1: nmfwd import rc.conf FILE translates it"},
 	})
-	runRows(t, "option cpus 1\nlisten metrics :1\n", []row{
+	runRows(t, "option cpus 7\nlisten metrics :1\n", []row{
 		{"more workers than cpus", "option workers 2", "1: 2 workers, but option cpus has only 1"},
 		{"other value", "option cpus 2", "1: option cpus has another value at routes.conf:1:1"},
 		{"other address", "listen metrics :2", "1: listen metrics has another value at routes.conf:2:1"},

@@ -214,6 +214,10 @@ func (k *checker) route(r *Route) {
 	if r.Prefix.IsSingleIP() {
 		if port, ok := k.own[r.Prefix.Addr()]; ok {
 			k.warn(r.Pos, fmt.Sprintf("route %s is to an address of %s, which comes first", r.Prefix, k.c.Ports[port].Name))
+		} else if n, _, ok := k.network(r.Prefix.Addr()); ok {
+			if own := notHost(n, r.Prefix.Addr()); own != "" {
+				k.warn(r.Pos, fmt.Sprintf("route %s has no effect: it is to %s", r.Prefix, own))
+			}
 		}
 	}
 	if r.MTU > 0 && r.Port >= 0 {

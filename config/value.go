@@ -65,7 +65,7 @@ func nearest(s string, names []string) (string, bool) {
 		return "", false
 	}
 	s = strings.ToLower(s)
-	best, at := len(s)/2+2, ""
+	best, at := len(s)/2+1, ""
 	for _, n := range names {
 		d := distance(s, n)
 		if len(s) > 1 && strings.HasPrefix(n, s) {
@@ -397,9 +397,9 @@ func portName(name, driver string) string {
 	case name == "." || name == "..":
 		return quote(name) + " is not a device's name"
 	}
-	for i := range len(name) {
-		if name[i] <= ' ' || name[i] >= 0x7f || strings.IndexByte("\"'`\\;,$&|<>()[]!?=%", name[i]) >= 0 {
-			return fmt.Sprintf("%s has %q, which no device's name has", quote(name), name[i])
+	for _, c := range name {
+		if c <= ' ' || c >= 0x7f || strings.ContainsRune("\"'`\\;,$&|<>()[]!?=%", c) {
+			return fmt.Sprintf("%s has %q, which no device's name has", quote(name), c)
 		}
 	}
 	base, most := name, maxName
@@ -422,7 +422,7 @@ func portName(name, driver string) string {
 	}
 	if driver == "" || driver == "netmap" {
 		if i := ringSuffix(base); i >= 0 {
-			return fmt.Sprintf("%s picks rings of a device: nmfwd opens all rings of a port itself, write %s", quote(name), base[:i]+name[len(base):])
+			return fmt.Sprintf("%s picks rings of a device: nmfwd opens all rings of a port itself, write %s, or driver afxdp if the device is called so", quote(name), base[:i]+name[len(base):])
 		}
 	}
 	if i := strings.LastIndexByte(base, '.'); i > 0 {

@@ -75,7 +75,6 @@ func TestExitCodes(t *testing.T) {
 		{"what is not built yet", []string{"-c", write(t, "vlan.conf", lab+"vlan 100 on igb1\n")}, 65, "vlan.conf:6:1: a VLAN is not supported yet"},
 		{"what is not built yet, checked only", []string{"-t", "-c", write(t, "vlan.conf", lab+"vlan 100 on igb1\n")}, 0, ""},
 		{"no such port", []string{"-c", write(t, "port.conf", "port nosuchport0 10.0.0.1/24 driver afxdp\n")}, 69, "port.conf:1:1: "},
-		{"a port for captures only", []string{"-c", write(t, "mem.conf", "port m0 10.0.0.1/24 driver memory\n")}, 65, "--pcap"},
 		{"addresses of no host", []string{"-c", write(t, "kernel.conf", "port m0 addr kernel\nport m1 addr kernel\n"), "--pcap", "m0=" + good + ":"}, 65, "kernel.conf:2:1: port m1: addr kernel"},
 		{"addresses of no such port", []string{"-c", write(t, "kernel.conf", "port nosuchport0 addr kernel\n")}, 69, "kernel.conf:1:1: addresses of port nosuchport0: route ip+net: no such network interface"},
 		{"capture that ends early", []string{"-c", good, "--pcap", "netmap:igb1=" + write(t, "cut.pcap", capture(frame(19, 64))[:60]) + ":"}, 65, "cut.pcap: unexpected EOF"},

@@ -40,8 +40,6 @@ func choose(p *config.Port) (int, error) {
 		return 0, nil
 	case p.Driver == "afxdp":
 		return 1, nil
-	case p.Driver == "memory":
-		return 0, config.Error{Pos: p.Pos, Msg: "port " + p.Name + ": driver memory serves --pcap only"}
 	}
 	err := netmap.Available()
 	if err == nil {
