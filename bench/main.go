@@ -1,0 +1,86 @@
+// Bench measures nmfwd beside its peers and says which targets are met.
+//
+//	go run ./bench [-quick] [-only path,lookup] [-rows REGEXP]
+//
+// It writes bench/results: for each question a text, a CSV file and a chart,
+// and all of them in results.txt.
+package main
+
+import (
+	"flag"
+	"fmt"
+	"os"
+	"regexp"
+	"slices"
+	"strings"
+)
+
+// options are the flags.
+type options struct {
+	quick   bool
+	rounds  int            // of interleaved runs
+	packets int            // per run
+	rows    *regexp.Regexp // of rows to measure
+}
+
+// questions are what can be measured, in order.
+var questions = []struct {
+	name string
+	run  func(*options) (*report, error)
+}{
+	{"path", path},
+}
+
+func main() {
+	o := &options{rounds: 21, packets: 400_000}
+	flag.BoolVar(&o.quick, "quick", false, "fewer and shorter rounds")
+	only := flag.String("only", "", "questions to answer, separated by commas (default all)")
+	rows := flag.String("rows", "", "measure the rows that match a regular expression")
+	dir := flag.String("o", "bench/results", "directory for results")
+	flag.Parse()
+	var err error
+	if o.rows, err = regexp.Compile(*rows); err == nil {
+		if o.quick {
+			o.rounds, o.packets = 9, 200_000
+		}
+		err = answer(o, *only, *dir)
+	}
+	if err != nil {
+		fmt.Fprintln(os.Stderr, "bench:", err)
+		os.Exit(1)
+	}
+}
+
+// answer runs the chosen questions and writes their reports.
+func answer(o *options, only, dir string) error {
+	chosen := strings.Split(only, ",")
+	for _, name := range chosen {
+		if !slices.ContainsFunc(questions, func(q struct {
+			name string
+			run  func(*options) (*report, error)
+		}) bool {
+			return q.name == name
+		}) && only != "" {
+			return fmt.Errorf("no question %q", name)
+		}
+	}
+	if err := os.MkdirAll(dir, 0o755); err != nil {
+		return err
+	}
+	for _, q := range questions {
+		if only != "" && !slices.Contains(chosen, q.name) {
+			continue
+		}
+		before := loadAverage()
+		r, err := q.run(o)
+		if err != nil {
+			return fmt.Errorf("%s: %w", q.name, err)
+		}
+		r.conditions = conditions(before)
+		r.text(os.Stdout)
+		if err := r.write(dir); err != nil {
+			return err
+		}
+	}
+	return nil
+}

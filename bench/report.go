@@ -1,0 +1,120 @@
+package main
+
+import (
+	"bytes"
+	"encoding/csv"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"runtime"
+	"runtime/debug"
+	"strings"
+	"text/tabwriter"
+	"time"
+)
+
+// A report is the answer to one question.
+type report struct {
+	name       string // of its files
+	title      string
+	unit       string   // of the chart
+	columns    []string // of the table; the first one names the row
+	series     []string // of the chart
+	rows       []row
+	targets    []target
+	notes      []string
+	conditions []string
+}
+
+// A row has the cells of the table and the bars of the chart.
+type row struct {
+	cells  []string
+	values []float64 // by series; a missing or zero one has no bar
+}
+
+// A target compares a figure with what it should be.
+type target struct {
+	what string
+	got  float64
+	want float64
+	most bool // want is an upper bound, else a lower one
+}
+
+func (t target) met() bool {
+	if t.most {
+		return t.got <= t.want
+	}
+	return t.got >= t.want
+}
+
+func (t target) String() string {
+	sign, verdict := "at least", "missed"
+	if t.most {
+		sign = "at most"
+	}
+	if t.met() {
+		verdict = "met"
+	}
+	return fmt.Sprintf("%-6s  %s: %.3g, %s %.3g", verdict, t.what, t.got, sign, t.want)
+}
+
+// conditions describes the machine and the build; load is the load average
+// before the measurement.
+func conditions(load string) []string {
+	build := runtime.Version()
+	if b, ok := debug.ReadBuildInfo(); ok {
+		for _, s := range b.Settings {
+			switch s.Key {
+			case "GOOS", "GOARCH", "GOAMD64":
+				build += " " + s.Key + "=" + s.Value
+			}
+		}
+	}
+	return append(machine(),
+		build,
+		fmt.Sprintf("load average %s before, %s after; %s", load, loadAverage(), time.Now().UTC().Format("2006-01-02 15:04 MST")))
+}
+
+// text writes the report for people.
+func (r *report) text(w io.Writer) {
+	fmt.Fprintf(w, "%s: %s\n\n", r.name, r.title)
+	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', tabwriter.AlignRight)
+	line := func(cells []string) { fmt.Fprintf(t, "%s\t\n", strings.Join(cells, "\t")) }
+	line(r.columns)
+	for _, row := range r.rows {
+		line(row.cells)
+	}
+	t.Flush()
+	for _, l := range [][]string{r.notes, r.conditions} {
+		fmt.Fprintln(w)
+		for _, s := range l {
+			fmt.Fprintln(w, s)
+		}
+	}
+	if len(r.targets) > 0 {
+		fmt.Fprintln(w)
+	}
+	for _, t := range r.targets {
+		fmt.Fprintln(w, t)
+	}
+	fmt.Fprintln(w)
+}
+
+// write writes the report's files into dir.
+func (r *report) write(dir string) error {
+	var text, table bytes.Buffer
+	r.text(&text)
+	c := csv.NewWriter(&table)
+	c.Write(r.columns)
+	for _, row := range r.rows {
+		c.Write(row.cells)
+	}
+	c.Flush()
+	for suffix, b := range map[string][]byte{".txt": text.Bytes(), ".csv": table.Bytes(), ".svg": r.chart()} {
+		if err := os.WriteFile(filepath.Join(dir, r.name+suffix), b, 0o644); err != nil {
+			return err
+		}
+	}
+	return nil
+}
