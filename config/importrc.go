@@ -21,7 +21,7 @@ import (
 //
 // The error is an Errors: quotes that do not end, or no variable that matters.
 func ImportRC(name string, data []byte) (text []byte, warnings []Error, err error) {
-	m := importer{file: unique.Make(name), src: string(data)}
+	m := importer{file: unique.Make(name), src: strings.TrimPrefix(string(data), "\ufeff")}
 	sh := shell{src: m.src, vars: make(map[string]*variable), warn: m.warnOff, fail: m.failOff}
 	if i := strings.IndexByte(m.src, 0); i >= 0 {
 		m.failOff(i, "a NUL byte: this is not a text file")
@@ -51,7 +51,7 @@ func relevant(name string) bool {
 	case "static_routes", "ipv6_static_routes", "static_arp_pairs", "static_ndp_pairs", "defaultrouter", "ipv6_defaultrouter":
 		return true
 	}
-	for _, p := range []string{"route_", "ipv6_route_", "static_arp_", "static_ndp_", "ifconfig_", "ipv6_ifconfig_", "ipv4_addrs_", "ipv6_addrs_", "vlans_", "create_args_", "defaultrouter_fib", "ipv6_defaultrouter_fib"} {
+	for _, p := range []string{"route_", "ipv6_route_", "static_arp_", "static_ndp_", "ifconfig_", "ipv6_ifconfig_", "ipv4_addrs_", "ipv6_addrs_", "ipv6_prefix_", "vlans_", "create_args_", "defaultrouter_fib", "ipv6_defaultrouter_fib"} {
 		if strings.HasPrefix(name, p) {
 			return true
 		}
@@ -204,6 +204,14 @@ func (m *importer) ports() {
 		switch {
 		case port == "DEFAULT":
 			m.skip(name, "each port needs a line of its own")
+		case kind == prefixOf:
+			m.skip(name, "the system makes the addresses from the MAC address: write them on the port line")
+		case kind == clones:
+			for _, s := range words {
+				if dev, id, ok := dotted(s); ok && !isVirtual(dev) {
+					m.vlan(get, get(dev, name), id, name)
+				}
+			}
 		case isVirtual(port) || isVirtual(known[port]):
 			m.virtual(name, port, words)
 		case kind == vlansOf:
@@ -248,6 +256,10 @@ func (m *importer) ports() {
 		if p.conf.mac != "" {
 			m.skip(p.from, "a VLAN has the MAC address of its device")
 		}
+		if p.conf.kernel {
+			m.skip(p.from, "a VLAN has no addr kernel: write its addresses")
+			p.conf.kernel = false
+		}
 		m.add(p.from, p.conf.vlan(p.dev.name))
 	}
 }
@@ -267,7 +279,24 @@ func (m *importer) interfaces(names []string) map[string]string {
 			}
 		}
 	}
+	if v := m.vars["cloned_interfaces"]; v != nil {
+		for _, s := range strings.Fields(v.value) {
+			if dev, id, ok := dotted(s); ok {
+				known[dev+"_"+id] = dev
+			}
+		}
+	}
 	return known
+}
+
+// dotted splits the name of a VLAN such as em0.5 into those of its device, as
+// in variables, and its ID.
+func dotted(s string) (dev, id string, ok bool) {
+	i := strings.LastIndexByte(s, '.')
+	if i <= 0 || !allDigits(s[i+1:]) {
+		return "", "", false
+	}
+	return shellName(s[:i]), s[i+1:], true
 }
 
 // Kinds of variables of interfaces.
@@ -279,6 +308,8 @@ const (
 	addrsOf
 	vlansOf
 	createArgs
+	prefixOf
+	clones
 )
 
 // interfaceVariable tells what a variable says of which interface.
@@ -286,10 +317,13 @@ func interfaceVariable(name string, known map[string]string) (kind int, port str
 	for _, p := range []struct {
 		prefix string
 		kind   int
-	}{{"vlans_", vlansOf}, {"create_args_", createArgs}, {"ipv4_addrs_", addrsOf}, {"ipv6_addrs_", addrsOf}} {
+	}{{"vlans_", vlansOf}, {"create_args_", createArgs}, {"ipv4_addrs_", addrsOf}, {"ipv6_addrs_", addrsOf}, {"ipv6_prefix_", prefixOf}} {
 		if port, ok := strings.CutPrefix(name, p.prefix); ok && port != "" {
 			return p.kind, port, 0, true
 		}
+	}
+	if name == "cloned_interfaces" {
+		return clones, "", 0, true
 	}
 	kind = ifconfigOf
 	port, ok = strings.CutPrefix(name, "ipv6_ifconfig_")

@@ -92,6 +92,8 @@ func TestImportErrors(t *testing.T) {
 		{"open quote", "hostname=\"a\"\nifconfig_em0=\"inet 10.0.0.1/24\n", "2:14: a quote that does not end"},
 		{"open single quote", "sysrc defaultrouter='10.0.0.1\n", "1:21: a quote that does not end"},
 		{"open quote elsewhere", "motd=\"a\nifconfig_em0='up'\nx='\n", ""},
+		{"open quote closed by the next", "ifconfig_em0=\"inet 10.0.0.1/24\nifconfig_em1=\"inet 10.0.1.1/24\"\n", "1:1: a quote behind ifconfig_em0 that does not end"},
+		{"BOM", "\ufeffifconfig_em0=\"inet 10.0.0.1/24\"\n", ""},
 		{"NUL", "ifconfig_em0=\"up\"\n\x00", "2:1: a NUL byte"},
 	} {
 		t.Run(test.name, func(t *testing.T) {

@@ -64,13 +64,29 @@ func (sh *shell) lineAt(at int) int {
 	if i := command(body, "echo"); i >= 0 && strings.Contains(body, "rc.conf") {
 		return sh.commands(at+start+i, next)
 	}
-	if name, _, _ := assignment(body); name != "" {
+	if name, _, _ := assignment(strings.TrimPrefix(body, "export ")); name != "" {
 		return sh.commands(at+start, next)
 	}
 	if strings.Contains(body, "<<") {
 		return sh.hereDocument(at, next)
 	}
+	sh.unread(at+start, body)
 	return next
+}
+
+// unread warns of an assignment in a line that is not read as one: behind an
+// if, for example, or with blanks around its sign.
+func (sh *shell) unread(at int, body string) {
+	words := strings.Fields(body)
+	for i, w := range words {
+		name, _, _ := assignment(w)
+		if i+1 < len(words) && words[i+1] == "=" {
+			name = w
+		}
+		if relevant(name) {
+			sh.warn(at+strings.Index(body, w), name+" is not set: its line does not begin with NAME=VALUE, as rc.conf(5) wants it")
+		}
+	}
 }
 
 // command returns where in line the command called name begins, behind a prompt
@@ -152,6 +168,8 @@ func (sh *shell) commands(at, next int) int {
 			start := begin + strings.LastIndexAny(sh.src[begin:open], " \t\n;") + 1
 			if name, _, value := assignment(sh.src[start:]); relevant(name) && len(sh.src)-len(value) <= open {
 				sh.fail(open, "a quote that does not end")
+			} else if name, _, _ := assignment(sh.src[begin:]); relevant(name) {
+				sh.fail(begin, "a quote behind "+name+" that does not end")
 			}
 			return next
 		}
@@ -307,6 +325,8 @@ func (sh *shell) execute(args []arg) {
 	case "echo":
 		sh.echo(args[1:])
 		return
+	case "export":
+		args = args[1:]
 	}
 	for i, a := range args {
 		if name, _, _ := assignment(sh.src[a.off:]); name != "" {
