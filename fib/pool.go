@@ -86,7 +86,6 @@ type pool struct {
 	old   []chunk // retired, oldest first
 	live  int     // words in use by the newest generation
 	max   uint64  // words that entries can address
-	unset int     // words at the start that belong to no chunk and are never written
 }
 
 type chunk struct {
@@ -130,7 +129,7 @@ func (p *pool) wasteful() bool {
 // grow moves the words to a larger array. Readers keep the old one, so all that
 // is retired is free in the new one.
 func (p *pool) grow() {
-	w := make([]uint32, max(len(p.words), p.unset), 2*cap(p.words)+1<<14)
+	w := make([]uint32, len(p.words), 2*cap(p.words)+1<<14)
 	copy(w, p.words)
 	p.words = w
 	p.reclaim(^uint64(0))

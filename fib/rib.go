@@ -49,7 +49,7 @@ func New(ports []PortAttr) *RIB {
 	r.v4.entries = make([]entry, 1)
 	r.v6.entries = make([]entry, 1)
 	r.b4 = builder4{family: &r.v4, pool: pool{max: 1 << 31}}
-	r.b6 = builder6{family: &r.v6, pool: pool{max: 1 << (strideAt6 + lineClass), unset: 1 << lineClass}}
+	r.b6 = builder6{family: &r.v6, pool: pool{max: 1 << (strideAt6 + lineClass)}}
 	r.adj.init(ports)
 	return r
 }
@@ -250,7 +250,7 @@ func (r *RIB) commit4() {
 	b := &r.b4
 	b.gen = r.gen
 	if b.pool.wasteful() {
-		b.pool, b.root, b.family.all = pool{max: b.pool.max, unset: b.pool.unset}, copies[uint32]{}, true
+		b.pool, b.root, b.family.all = pool{max: b.pool.max}, copies[uint32]{}, true
 	}
 	b.root.edit(1<<rootBits4, r.reclaimed)
 	r.slots(b.family, b.family.regions(), rootBits4, b.slot)
@@ -261,7 +261,7 @@ func (r *RIB) commit6() {
 	b := &r.b6
 	b.gen = r.gen
 	if b.pool.wasteful() {
-		b.pool, b.root, b.family.all = pool{max: b.pool.max, unset: b.pool.unset}, copies[uint32]{}, true
+		b.pool, b.root, b.family.all = pool{max: b.pool.max}, copies[uint32]{}, true
 	}
 	b.root.edit(1<<rootBits6, r.reclaimed)
 	for ks := b.family.regions(); len(ks) > 0; {

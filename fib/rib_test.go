@@ -325,7 +325,7 @@ func consistent(t *testing.T, r *RIB, f *FIB) {
 		t.Fatalf("IPv6 table reaches %d words, pool has %d in use", live, r.b6.pool.live)
 	}
 	for _, p := range []*pool{&r.b4.pool, &r.b6.pool} {
-		n := min(p.unset, len(p.words)) + p.live
+		n := p.live
 		for class, free := range p.free {
 			n += len(free) << class
 		}

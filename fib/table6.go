@@ -28,11 +28,6 @@ import "math/bits"
 // words 16 to 23. Boundaries are shifted left by the number of bits that chunks
 // above have used. A low node has one entry, which goes on with the lower 64
 // bits.
-//
-// In a table of the Internet's core nearly all lookups are up to four chunks and
-// a narrow node. They are walked without branches that depend on the table: a
-// branch that is guessed wrong costs as much as a miss, and ends the overlap of
-// the misses of several lookups, which is what makes them fast.
 const (
 	rootBits6 = 16
 
@@ -45,13 +40,12 @@ const (
 	strideAt6 = 27
 	line6     = 1<<strideAt6 - 1
 
-	firstStride = 8 // of chunks below the root
-	minStride   = 4 // a chunk of one line
-	maxStride   = 12
-	sparse      = 2  // chunks have up to 1<<sparse times as many entries as there are ranges, rounded up
-	fanOut      = 8  // ranges of a narrow or wide node
-	fanMax      = 64 // most ranges of the lower bits that a fan of these holds
-	lineClass   = 4  // class of a line
+	minStride = 4 // a chunk of one line
+	maxStride = 12
+	sparse    = 1  // chunks have up to 1<<sparse times as many entries as there are ranges, rounded up
+	fanOut    = 8  // ranges of a narrow or wide node
+	fanMax    = 64 // most ranges of the lower bits that a fan of these holds
+	lineClass = 4  // class of a line
 )
 
 // form6 returns the form of the node that e names: one of the constants above,
@@ -465,7 +459,7 @@ func (b *builder6) node(steps []step, base uint64, depth uint) uint32 {
 	if n == 1 {
 		return steps[0].e
 	}
-	if n <= fanOut {
+	if n <= fanOut && (b.lower || narrowable(steps, depth)) {
 		return b.leafNode(steps, depth)
 	}
 	if b.lower && n <= fanMax {
@@ -473,8 +467,8 @@ func (b *builder6) node(steps []step, base uint64, depth uint) uint32 {
 		return b.fanNode(steps, depth)
 	}
 	stride := max(min(uint(bits.Len(uint(n-1)))+sparse, maxStride, 64-depth), minStride)
-	if depth == rootBits6 && !b.lower {
-		stride = firstStride
+	if n <= fanOut { // a narrow node can hold them below
+		stride = min(max(64-32-depth, minStride), 8)
 	}
 	width := uint64(1) << (64 - depth - stride)
 	at := b.pool.alloc(uint8(stride))
@@ -517,14 +511,22 @@ func (b *builder6) fanNode(steps []step, depth uint) uint32 {
 	return b.leafNode(top[:n], depth)
 }
 
+// narrowable reports whether a narrow node can hold the boundaries.
+func narrowable(steps []step, depth uint) bool {
+	for _, s := range steps[1:] {
+		if uint32(s.key<<depth) != 0 {
+			return false
+		}
+	}
+	return true
+}
+
 // leafNode returns the entry for up to fanOut ranges, narrow if their
 // boundaries allow.
 func (b *builder6) leafNode(steps []step, depth uint) uint32 {
 	form, class := uint32(narrow6), uint8(lineClass)
-	for _, s := range steps[1:] {
-		if uint32(s.key<<depth) != 0 {
-			form, class = wide6, lineClass+1
-		}
+	if !narrowable(steps, depth) {
+		form, class = wide6, lineClass+1
 	}
 	at := b.pool.alloc(class)
 	n := node6{b.pool.words, form | at>>lineClass}
