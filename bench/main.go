@@ -29,6 +29,7 @@ var questions = []struct {
 	run  func(*options) (*report, error)
 }{
 	{"path", path},
+	{"lookup", lookup},
 }
 
 func main() {
@@ -77,6 +78,9 @@ func answer(o *options, only, dir string) error {
 			return fmt.Errorf("%s: %w", q.name, err)
 		}
 		r.conditions = conditions(before)
+		if r.quoted, err = quoted(q.name); err != nil {
+			return err
+		}
 		r.text(os.Stdout)
 		if err := r.write(dir); err != nil {
 			return err

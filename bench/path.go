@@ -251,19 +251,9 @@ func (r *report) addPath(c *contest) {
 		values = append(values, median(p))
 	}
 	if len(values) > 1 {
-		cells[6] = fmt.Sprintf("%.2f", c.ratio(c, 1))
+		cells[6] = fmt.Sprintf("%.2f", ratio(c.ns[0], c.ns[1]))
 	}
 	r.rows = append(r.rows, row{cells, values})
-}
-
-// ratio returns the median, over the rounds, of c's time in Go divided by that
-// of contestant i in d.
-func (c *contest) ratio(d *contest, i int) float64 {
-	var rs []float64
-	for k, ns := range c.ns[0] {
-		rs = append(rs, ns/d.ns[i][k])
-	}
-	return median(rs)
 }
 
 // pathTargets compares rows of one group, for these ran in turns.
@@ -273,7 +263,7 @@ func pathTargets(r *report, groups []map[string]*contest) {
 		if x == nil || y == nil || len(y.ns) <= with {
 			return
 		}
-		r.targets = append(r.targets, target{what, x.ratio(y, with), most, true})
+		r.targets = append(r.targets, target{what, ratio(x.ns[0], y.ns[with]), most, true})
 	}
 	const l2, big, rnd = ", 4 routes, 2,000 buffers", ", 4 routes, 32,000 buffers", ", 4 routes, 65,000 buffers"
 	compare(0, "IPv4, 4 routes, buffers in L2: Go / C -O3", "IPv4"+l2, "IPv4"+l2, 1, 1.4)

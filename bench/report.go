@@ -24,6 +24,7 @@ type report struct {
 	rows       []row
 	targets    []target
 	notes      []string
+	quoted     []string // figures of peers that were measured elsewhere
 	conditions []string
 }
 
@@ -91,6 +92,12 @@ func (r *report) text(w io.Writer) {
 		for _, s := range l {
 			fmt.Fprintln(w, s)
 		}
+	}
+	if len(r.quoted) > 0 {
+		fmt.Fprintln(w, "\nMeasured elsewhere, on two virtual CPUs of the same kind:")
+	}
+	for _, s := range r.quoted {
+		fmt.Fprintln(w, "  "+s)
 	}
 	if len(r.targets) > 0 {
 		fmt.Fprintln(w)
