@@ -437,7 +437,9 @@ func TestPort(t *testing.T) {
 		{"address twice", "port igb1 10.0.0.1/24 10.0.0.1/24", "23: address 10.0.0.1 twice"},
 		{"address with two lengths", "port igb1 10.0.0.1/24 10.0.0.1/16", "23: address 10.0.0.1 twice"},
 		{"vmac twice", "port igb1 vmac 0:0:5e:0:1:7 vmac 00:00:5e:00:01:07", "34: twice"},
-		{"address without length", "port igb1 198.18.0.205", "11: has no prefix length"},
+		{"address without length", "port igb1 198.18.0.205", "11: has no prefix length, such as 198.18.0.205/24"},
+		{"address without length six", "port igb1 2001:2::205", "11: has no prefix length, such as 2001:2::205/64"},
+		{"number", "port igb1 24", `11: "24" is not an address`},
 		{"network", "port igb1 198.18.0.0/24", "11: is the address of the network 198.18.0.0/24: write the port's own address"},
 		{"broadcast", "port igb1 198.18.0.255/24", "11: is the broadcast address"},
 		{"network six", "port igb1 2001:2::/64", "11: is the subnet-router anycast address"},
@@ -525,7 +527,9 @@ func TestNeighbor(t *testing.T) {
 	runRows(t, "port igb1 198.18.0.205/24 mac 0:d:b9:41:ca:3d\noption neighbors 1\narp 198.18.0.1 2:0:0:0:0:1\n", []row{
 		{"too many", "arp 198.18.0.2 2:0:0:0:0:2", "1: 2 neighbors, but option neighbors is 1"},
 	})
-	runRows(t, "port igb1 198.18.0.205/24 mac 0:d:b9:41:ca:3d\n", []row{
+	runRows(t, "port igb1 198.18.0.205/24 mac 0:d:b9:41:ca:3d vmac 0:0:5e:0:1:7\n", []row{
+		{"further mac of the port", "arp 198.18.0.2 0:0:5e:0:1:7", "5: has the MAC address of igb1 itself"},
+		{"mac of the port, link-local", "ndp fe80::2%igb1 0:d:b9:41:ca:3d", "5: has the MAC address of igb1 itself"},
 		{"mac of the port", "arp 198.18.0.2 0:d:b9:41:ca:3d", "5: has the MAC address of igb1 itself"},
 	})
 }

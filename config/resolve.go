@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
+	"net"
 	"net/netip"
 	"slices"
 )
@@ -245,24 +246,29 @@ func (p *Port) has(a netip.Addr) bool {
 	return slices.ContainsFunc(p.Addrs, func(o netip.Prefix) bool { return o.Addr() == a })
 }
 
+// ownMAC reports whether m is one of the port's MAC addresses that the file
+// names.
+func (p *Port) ownMAC(m net.HardwareAddr) bool {
+	return slices.Equal(m, p.MAC) || slices.ContainsFunc(p.VMACs, func(o net.HardwareAddr) bool { return slices.Equal(m, o) })
+}
+
 // neighbor finds the port of a neighbor and returns what is wrong with it.
-func (k *checker) neighbor(n *Neighbor) string {
+func (k *checker) neighbor(n *Neighbor) (wrong string) {
 	on := -1
 	if n.named {
-		on = n.Port
+		if on = n.Port; on < 0 {
+			return "" // no such port, reported as that
+		}
 	}
 	if linkLocal(n.Addr) {
-		if on >= 0 && k.c.Ports[on].has(n.Addr) {
-			return fmt.Sprintf("neighbor %s is an address of %s itself", n.Addr, k.c.Ports[on].Name)
+		if k.c.Ports[on].has(n.Addr) {
+			wrong = fmt.Sprintf("neighbor %s is an address of %s itself", n.Addr, k.c.Ports[on].Name)
 		}
-		return ""
+	} else {
+		n.Port, wrong = k.station("neighbor", n.Addr, on)
 	}
-	if n.named && on < 0 {
-		return "" // no such port, reported as that
-	}
-	port, wrong := k.station("neighbor", n.Addr, on)
-	if n.Port = port; port >= 0 && wrong == "" && slices.Equal(n.MAC, k.c.Ports[port].MAC) {
-		return fmt.Sprintf("neighbor %s has the MAC address of %s itself", n.Addr, k.c.Ports[port].Name)
+	if wrong == "" && n.Port >= 0 && k.c.Ports[n.Port].ownMAC(n.MAC) {
+		wrong = fmt.Sprintf("neighbor %s has the MAC address of %s itself", n.Addr, k.c.Ports[n.Port].Name)
 	}
 	return wrong
 }

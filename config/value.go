@@ -180,7 +180,15 @@ func hostPrefix(a netip.Addr) netip.Prefix { return netip.PrefixFrom(a, a.BitLen
 func wrongPrefix(s string) string {
 	addr, length, slash := strings.Cut(s, "/")
 	if !slash {
-		return fmt.Sprintf("%s has no prefix length, such as %s/24", quote(s), addr)
+		a, wrong := address(s)
+		if wrong != "" {
+			return wrong
+		}
+		usual := 24
+		if a.Is6() {
+			usual = 64
+		}
+		return fmt.Sprintf("%s has no prefix length, such as %s/%d", quote(s), a, usual)
 	}
 	host, zone, zoned := strings.Cut(addr, "%")
 	a, err := netip.ParseAddr(host)
