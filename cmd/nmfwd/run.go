@@ -43,6 +43,7 @@ func (c *runCmd) Run() error {
 		return coded{exDataErr, fmt.Errorf("%s: no port line, so nothing to forward", c.Config)}
 	}
 	if c.Test {
+		warn(cfg.Unsupported())
 		return cfg.Resolve(nil)
 	}
 	level := slog.LevelInfo
