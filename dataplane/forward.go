@@ -142,29 +142,6 @@ func (st *State) decide6(port *PortState, b []byte, n int) (*fib.Adjacency, verd
 	return a, forward6
 }
 
-// plain6 is decide for the IPv6 frames that nearly all are: in one slot of n
-// bytes, for the port's own address, without hop-by-hop options, to be
-// forwarded. It returns the adjacency and the length of the packet; nil means
-// that decide has to say.
-func (st *State) plain6(port *PortState, h head, n int) (*fib.Adjacency, int) {
-	if n < off6End {
-		return nil, 0
-	}
-	length := int(h.be16(off6Length)) + wire.IPv6Len
-	if length > n-wire.EthernetLen || length > port.MTU || h.u8(off6Next) == wire.ProtoHopByHop {
-		return nil, 0
-	}
-	hi, lo := h.be64(off6Dst), h.be64(off6Dst+8)
-	if special6[h.u8(off6Src)] || special6[hi>>56] {
-		return nil, 0
-	}
-	a := &st.FIB.Adj[st.FIB.V6.Lookup(hi, lo)]
-	if a.Action != fib.Forward || h.u8(off6Hops) <= 1 || length > int(a.MTU) {
-		return nil, 0
-	}
-	return a, length
-}
-
 // end says what becomes of a valid packet whose route does not forward it, or
 // whose source is link-local: such a packet may come to the router itself, but
 // no further.

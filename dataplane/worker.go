@@ -131,7 +131,7 @@ func (w *Worker) receive(st *State, q *rxQueue) int {
 func (w *Worker) forward(st *State, q *rxQueue, s []Slot) {
 	port := &st.Ports[q.port]
 	mac, mtu := port.MAC, port.MTU
-	v4, adj := &st.FIB.V4, st.FIB.Adj
+	v4, v6, adj := &st.FIB.V4, &st.FIB.V6, st.FIB.Adj
 	hs := q.region.heads()
 	out, o := -1, (*outlet)(nil) // of the frame before
 	bytes, parts := 0, 0
@@ -140,7 +140,7 @@ func (w *Worker) forward(st *State, q *rxQueue, s []Slot) {
 		h, n := hs.at(f), int(f.Len)
 		bytes += n
 		var a *fib.Adjacency
-		length, v6 := 0, 0
+		length, ipv6 := 0, 0
 		if n >= off4End && n <= mtu+wire.EthernetLen+wire.VLANLen && f.Flags&More == 0 && h.destination() == mac {
 			if t := h.u32(offType); t&plain4Mask == plain4Type {
 				length = int(h.be16(off4Length))
@@ -152,10 +152,15 @@ func (w *Worker) forward(st *State, q *rxQueue, s []Slot) {
 						h.decrement4()
 					}
 				}
-			} else if t&plain6Mask == plain6Type {
-				if a, length = st.plain6(port, h, n); a != nil {
-					h.decrement6()
-					v6 = 1
+			} else if t&plain6Mask == plain6Type && n >= off6End {
+				length = int(h.be16(off6Length)) + wire.IPv6Len
+				hi, lo := h.be64(off6Dst), h.be64(off6Dst+8)
+				if length <= n-wire.EthernetLen && length <= mtu && h.u8(off6Next) != wire.ProtoHopByHop &&
+					!special6[h.u8(off6Src)] && !special6[hi>>56] {
+					if x := &adj[v6.Lookup(hi, lo)]; x.Action == fib.Forward && h.u8(off6Hops) > 1 && length <= int(x.MTU) {
+						a, ipv6 = x, 1
+						h.decrement6()
+					}
 				}
 			}
 		}
@@ -178,9 +183,9 @@ func (w *Worker) forward(st *State, q *rxQueue, s []Slot) {
 		if o.n == 0 {
 			w.touched = append(w.touched, out)
 		}
-		o.slots[o.n] = Slot{Buf: f.Buf, Off: f.Off, Len: uint16(n), Flags: SlotFlags(v6) * flagIPv6}
+		o.slots[o.n] = Slot{Buf: f.Buf, Off: f.Off, Len: uint16(n), Flags: SlotFlags(ipv6) * flagIPv6}
 		o.n++
-		o.v6 += v6
+		o.v6 += ipv6
 		o.bytes += n
 	}
 	q.tally.add(cPackets, uint64(len(s)-parts))
