@@ -1,130 +1,19 @@
 package fib
 
 import (
-	"bufio"
-	"compress/gzip"
 	"fmt"
 	"math/rand/v2"
 	"net/netip"
 	"os"
 	"runtime"
-	"slices"
-	"strings"
-	"sync"
 	"testing"
 
 	"github.com/gaissmai/bart"
 	"github.com/kentik/patricia"
 	"github.com/kentik/patricia/uint32_tree"
+
+	"nmfwd/bench/routes"
 )
-
-// lengths4 and lengths6 are how often prefix lengths occur in the tables of
-// the Internet's core, per thousand: about what BGP speakers of 2025 hold.
-var (
-	lengths4 = map[int]int{8: 1, 11: 1, 12: 1, 13: 1, 14: 1, 15: 2, 16: 15, 17: 9, 18: 15, 19: 28, 20: 47, 21: 56, 22: 120, 23: 107, 24: 594, 32: 2}
-	lengths6 = map[int]int{20: 1, 24: 1, 28: 2, 29: 27, 30: 4, 31: 2, 32: 141, 33: 18, 34: 16, 35: 7, 36: 37, 38: 10, 39: 9, 40: 84, 42: 14, 44: 90, 46: 19, 47: 20, 48: 494, 56: 1, 64: 2, 128: 1}
-)
-
-// generate returns n distinct prefixes in order. As in real tables they come in
-// clusters: most are more specific ones of allocations, which lie in few
-// blocks.
-func generate(n int, v4 bool, seed uint64) []netip.Prefix {
-	rnd := rand.New(rand.NewPCG(seed, uint64(n)))
-	lengths := lengths6
-	if v4 {
-		lengths = lengths4
-	}
-	var draw []int
-	for l, c := range lengths {
-		draw = append(draw, slices.Repeat([]int{l}, c)...)
-	}
-	slices.Sort(draw)
-	block := func() key {
-		if v4 {
-			return key{uint64(1+rnd.IntN(223)) << 56, 0, 8}
-		}
-		tops := []uint64{0x2001, 0x2400, 0x2401, 0x2402, 0x2403, 0x2404, 0x2405, 0x2406, 0x2407, 0x2408, 0x2409, 0x240a, 0x240e,
-			0x2600, 0x2602, 0x2604, 0x2605, 0x2606, 0x2607, 0x2620, 0x2800, 0x2801, 0x2803, 0x2804, 0x2a00, 0x2a01, 0x2a02, 0x2a03,
-			0x2a04, 0x2a05, 0x2a06, 0x2a07, 0x2a09, 0x2a0a, 0x2a0b, 0x2a0c, 0x2a0d, 0x2a0e, 0x2a0f, 0x2a10, 0x2a11, 0x2a12, 0x2a13,
-			0x2c0e, 0x2c0f}
-		return key{tops[rnd.IntN(len(tops))] << 48, 0, 16}
-	}
-	fam, first := uint8(6), 32
-	if v4 {
-		fam, first = 4, 16
-	}
-	seen := make(map[netip.Prefix]bool, n)
-	var from []key // allocations
-	for len(seen) < n {
-		l := draw[rnd.IntN(len(draw))]
-		k := block()
-		if l > first && len(from) > 8 && rnd.IntN(16) > 0 {
-			k = from[rnd.IntN(len(from))]
-			if k.len > uint8(l) {
-				k = k.cut(uint8(l))
-			}
-		}
-		mhi, mlo := mask(k.len)
-		k.hi |= rnd.Uint64() &^ mhi
-		if !v4 {
-			k.lo |= rnd.Uint64() &^ mlo
-		}
-		k = k.cut(uint8(l))
-		if p := prefixOf(fam, k); !seen[p] {
-			seen[p] = true
-			if l <= first {
-				from = append(from, k)
-			}
-		}
-	}
-	ps := make([]netip.Prefix, 0, n)
-	for p := range seen {
-		ps = append(ps, p)
-	}
-	slices.SortFunc(ps, comparePrefixes)
-	return ps
-}
-
-func comparePrefixes(a, b netip.Prefix) int {
-	if c := a.Addr().Compare(b.Addr()); c != 0 {
-		return c
-	}
-	return a.Bits() - b.Bits()
-}
-
-// realTable returns the prefixes of the file that NMFWD_PREFIXES names, one a
-// line, gzipped or not.
-var realTable = sync.OnceValues(func() ([2][]netip.Prefix, error) {
-	var ps [2][]netip.Prefix
-	f, err := os.Open(os.Getenv("NMFWD_PREFIXES"))
-	if err != nil {
-		return ps, err
-	}
-	defer f.Close()
-	sc := bufio.NewScanner(f)
-	if strings.HasSuffix(f.Name(), ".gz") {
-		z, err := gzip.NewReader(f)
-		if err != nil {
-			return ps, err
-		}
-		sc = bufio.NewScanner(z)
-	}
-	for sc.Scan() {
-		p, err := netip.ParsePrefix(strings.TrimSpace(sc.Text()))
-		if err != nil {
-			return ps, err
-		}
-		if p.Addr().Is4() {
-			ps[0] = append(ps[0], p)
-		} else {
-			ps[1] = append(ps[1], p)
-		}
-	}
-	for i := range ps {
-		slices.SortFunc(ps[i], comparePrefixes)
-	}
-	return ps, sc.Err()
-})
 
 // A benchTable is a set of routes and what to look up in it.
 type benchTable struct {
@@ -151,13 +40,9 @@ func table(tb testing.TB, v4 bool, n int) *benchTable {
 	var ps []netip.Prefix
 	switch {
 	case n == 0:
-		r, err := realTable()
-		if err != nil {
+		var err error
+		if ps, err = routes.Real(v4); err != nil {
 			tb.Fatal(err)
-		}
-		ps = r[1]
-		if v4 {
-			ps = r[0]
 		}
 	case n == 4 && v4:
 		for _, s := range []string{"198.18.0.0/16", "198.18.0.0/24", "198.19.0.0/16", "198.19.0.0/24"} {
@@ -168,7 +53,7 @@ func table(tb testing.TB, v4 bool, n int) *benchTable {
 			ps = append(ps, netip.MustParsePrefix(s))
 		}
 	default:
-		ps = generate(n, v4, 1)
+		ps = routes.Generate(n, v4, 1)
 	}
 	t := &benchTable{name: name, v4: v4}
 	rnd := rand.New(rand.NewPCG(7, 7))
@@ -208,7 +93,7 @@ func eachTable(b *testing.B, f func(b *testing.B, t *benchTable)) {
 		v4 bool
 		n  int
 	}{{true, 4}, {true, 1000}, {true, 100_000}, {true, 900_000}, {true, 0}, {false, 4}, {false, 200_000}, {false, 0}} {
-		if c.n == 0 && os.Getenv("NMFWD_PREFIXES") == "" {
+		if c.n == 0 && os.Getenv(routes.Env) == "" {
 			continue
 		}
 		name := fmt.Sprintf("IPv6/%d", c.n)

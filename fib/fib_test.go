@@ -13,6 +13,8 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
+
+	"nmfwd/bench/routes"
 )
 
 func pfx(s string) netip.Prefix { return netip.MustParsePrefix(s) }
@@ -485,7 +487,7 @@ func loaded(t *testing.T, rnd *rand.Rand, r *RIB, f *FIB) {
 func TestLoad(t *testing.T) {
 	rnd := rand.New(rand.NewPCG(5, 5))
 	var rts []Route
-	for i, p := range append(generate(20_000, true, 2), generate(20_000, false, 2)...) {
+	for i, p := range append(routes.Generate(20_000, true, 2), routes.Generate(20_000, false, 2)...) {
 		gw := "192.0.2.1"
 		if p.Addr().Is6() {
 			gw = "2001:db8::1"
@@ -651,7 +653,7 @@ func TestHosts(t *testing.T) {
 func TestWalkSafe(t *testing.T) {
 	rnd := rand.New(rand.NewPCG(8, 8))
 	var rts []Route
-	for i, p := range generate(30_000, false, 3) {
+	for i, p := range routes.Generate(30_000, false, 3) {
 		rts = append(rts, Route{Prefix: p, Origin: Static, Kind: OnLink, Port: uint16(i % 3), MTU: uint16(i % 1000)})
 	}
 	_, f := load(t, rts)
