@@ -229,3 +229,10 @@ type Watcher interface {
 	// goroutine.
 	Changed() error
 }
+
+// A Diverter is a Device that can leave all that it receives to the host stack
+// while it is open, so that what is on its queues comes to an end.
+type Diverter interface {
+	// Divert does so until Close. It may be called from any goroutine.
+	Divert() error
+}

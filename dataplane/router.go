@@ -330,8 +330,10 @@ func procs(workers int) int {
 }
 
 // Stop ends the workers once what they hold is sent, for a bounded time. What
-// then waits in receive rings is left to the kernel.
+// waits in receive rings is sent as well where ports can leave what comes after
+// it to the host; elsewhere it is left to the kernel.
 func (r *Router) Stop() {
+	r.divert()
 	r.closed.Store(true)
 	r.punt.signal()
 	for _, w := range r.workers {
@@ -339,6 +341,34 @@ func (r *Router) Stop() {
 		w.poller.wake.signal()
 	}
 	r.running.Wait()
+}
+
+// divert makes ports leave what they receive to the host, and waits until the
+// workers have taken what was received before.
+func (r *Router) divert() {
+	diverted := false
+	for _, p := range r.ports {
+		if d, ok := p.Device.(Diverter); ok && d.Divert() == nil {
+			diverted = true
+		}
+	}
+	if !diverted {
+		return
+	}
+	taken := func() (n uint64) {
+		for _, w := range r.workers {
+			n += w.stats.batchSum.Load()
+		}
+		return n
+	}
+	last := taken()
+	end := time.Now().Add(drainFor)
+	for quiet := 0; quiet < 10 && time.Now().Before(end); quiet++ {
+		time.Sleep(time.Millisecond)
+		if n := taken(); n != last {
+			last, quiet = n, 0
+		}
+	}
 }
 
 // Close frees what the router itself holds: buffers go back to their regions,

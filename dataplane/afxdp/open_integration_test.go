@@ -1057,6 +1057,30 @@ func TestChanged(t *testing.T) {
 	}
 }
 
+// TestDivert leaves to the host what comes from then on. What came before can
+// still be received.
+func TestDivert(t *testing.T) {
+	l := newLab(t, 2, 1500)
+	p := l.open(t, Options{}, config("igb1", 2, true))[0]
+	gen := newWire(t, l.gen, "g0")
+	want := numbered(macIgb1, 1, 20, 60)
+	gen.write(1, want...)
+	await(t, &p.Queues[1])
+	for range 2 {
+		if err := p.Device.(dataplane.Diverter).Divert(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	gen.write(1, numbered(macIgb1, 1, 30, 60)...)
+	until(t, "50 packets received or left to the host", func() bool {
+		return p.Queues[1].RX.(*rx).ring.producer.Load()+uint32(p.Device.Counters(1).HostPackets) == 50
+	})
+	if got := p.Device.Counters(1).HostPackets; got < 30 {
+		t.Errorf("%d packets left to the host, want 30", got)
+	}
+	same(t, take(t, &p.Queues[1], 50-int(p.Device.Counters(1).HostPackets)), want)
+}
+
 // ip runs ip(8) in the router.
 func (l *lab) ip(t testing.TB, args ...string) {
 	t.Helper()

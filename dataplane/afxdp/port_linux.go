@@ -278,6 +278,25 @@ func (p *port) SetAddrs(addrs []netip.Addr) error {
 	return nil
 }
 
+// Divert implements dataplane.Diverter: the program leaves to the host what it
+// finds no socket for.
+func (p *port) Divert() error {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.closed {
+		return nil
+	}
+	for _, s := range p.sockets {
+		if s.rx == nil {
+			continue
+		}
+		if err := p.prog.xsks.Delete(uint32(s.queue)); err != nil && !errors.Is(err, ebpf.ErrKeyNotExist) {
+			return fmt.Errorf("afxdp: port %s queue %d: socket map: %w", p.name, s.queue, err)
+		}
+	}
+	return nil
+}
+
 // Close implements dataplane.Device. The memory of the region goes with the
 // last port.
 func (p *port) Close() error {

@@ -172,7 +172,7 @@ func (b *bed) reload(successful float64) {
 }
 
 // TestTerm ends nmfwd under load on a router whose kernel can forward as well:
-// the kernel takes over.
+// the kernel takes over, and no frame is lost.
 func TestTerm(t *testing.T) {
 	l := newLab(t, 2, 2)
 	if err := l.KernelRouter(); err != nil {
@@ -189,7 +189,7 @@ func TestTerm(t *testing.T) {
 			t.Errorf("%v: %v", sig, err)
 		}
 		f.more(2000)
-		f.end()
+		f.endWithoutLoss()
 		b.clean()
 		for _, fam := range families {
 			if err := b.ping(b.Generator, apu2.ReceiverAddrs[fam.index].Addr(), 1000); err != nil {
