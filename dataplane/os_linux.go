@@ -54,23 +54,32 @@ func pinThread(cpu int) error {
 }
 
 // confine ties all threads of the process to cpus; threads made later inherit
-// that from those that make them.
+// that from those that make them. A thread that is made meanwhile, by one whose
+// turn has not come, is found by looking again.
 func confine(cpus []int) error {
-	var set unix.CPUSet
+	var want unix.CPUSet
 	for _, c := range cpus {
-		set.Set(c)
+		want.Set(c)
 	}
-	tasks, err := os.ReadDir("/proc/self/task")
-	if err != nil {
-		return fmt.Errorf("dataplane: threads: %w", err)
-	}
-	for _, t := range tasks {
-		tid, err := strconv.Atoi(t.Name())
+	for changed := true; changed; {
+		changed = false
+		tasks, err := os.ReadDir("/proc/self/task")
 		if err != nil {
-			continue
+			return fmt.Errorf("dataplane: threads: %w", err)
 		}
-		if err := unix.SchedSetaffinity(tid, &set); err != nil && err != unix.ESRCH {
-			return fmt.Errorf("dataplane: confine thread %d: %w", tid, err)
+		for _, t := range tasks {
+			tid, err := strconv.Atoi(t.Name())
+			if err != nil {
+				continue
+			}
+			var have unix.CPUSet
+			if err := unix.SchedGetaffinity(tid, &have); err != nil || have == want {
+				continue // it ended
+			}
+			if err := unix.SchedSetaffinity(tid, &want); err != nil && err != unix.ESRCH {
+				return fmt.Errorf("dataplane: confine thread %d: %w", tid, err)
+			}
+			changed = true
 		}
 	}
 	return nil
