@@ -907,8 +907,8 @@ func (p *parser) neighbor() {
 	if !ok {
 		return
 	}
-	if a.Is4() != (kind == "arp") {
-		p.fail(1, fmt.Sprintf("%s is not an address for %s: write %s", a, kind, map[bool]string{true: "arp", false: "ndp"}[a.Is4()]))
+	if kind != protocol(a) {
+		p.fail(1, fmt.Sprintf("%s is not an address for %s: write %s", a, kind, protocol(a)))
 		return
 	}
 	if _, ok := p.argument(2, "a MAC address"); !ok {
@@ -954,6 +954,14 @@ func (p *parser) neighbor() {
 		Addr: a, MAC: mac, Port: int(on), Pos: p.at(p.words[0].col),
 		off: uint16(p.words[1].col - p.words[0].col), named: on != noName,
 	})
+}
+
+// protocol returns the word for neighbors of the family of a.
+func protocol(a netip.Addr) string {
+	if a.Is4() {
+		return "arp"
+	}
+	return "ndp"
 }
 
 // listen reads: listen ( metrics HOSTPORT | control PATH ).

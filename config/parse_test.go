@@ -10,7 +10,7 @@ import (
 	"testing"
 )
 
-// lab is the configuration of the APU2 lab, as WriteTo prints it.
+// lab is the configuration of the APU2 lab, as String prints it.
 const lab = `port igb1 198.18.0.205/24 2001:2::205/64
 port igb2 198.19.0.205/24 2001:2:0:8000::205/64
 route 198.18.0.0/16 via 198.18.0.203
@@ -572,7 +572,8 @@ func TestListenOption(t *testing.T) {
 		{"cpus twice", "option cpus 1-3,2", "13: has CPU 2 twice"},
 		{"cpus too large", "option cpus 1024", "13: is not a set of CPUs from 0 to 1023"},
 		{"idle", "option idle lazy", `13: "lazy" is not adaptive, poll or busy`},
-		{"burst", "option burst 0", "14: not a number from 1 to 4096"},
+		{"burst", "option burst 0", "14: not a number from 1 to 1024"},
+		{"burst too large", "option burst 1025", "14: not a number from 1 to 1024"},
 		{"rate without unit", "option icmp-rate 1000", "18: write 1000/s"},
 		{"rate zero", "option icmp-rate 0/s", "18: is not a rate from 1/s"},
 		{"rate per minute", "option icmp-rate 10/m", "18: is not a rate"},
