@@ -11,7 +11,7 @@ import (
 const (
 	maxWorkers    = 1024
 	maxCPU        = 1023 // CPU_SETSIZE of sched.h is 1024
-	maxBurst      = 4096
+	maxBurst      = 1024
 	maxICMPRate   = 1000000
 	minBufferSize = 512
 	maxBufferSize = 65536

@@ -236,6 +236,9 @@ func (d *daemon) report(plan dataplane.Plan, at setup.Placement) {
 	if most, least := plan.Imbalance(); most > least+1 || least == 0 {
 		d.log.Warn("workers read different numbers of queues: set the ports' queues or option workers", "most", most, "least", least)
 	}
+	if plan.Workers > len(at.Workers) && d.cfg.Options.Idle == config.Busy {
+		d.log.Warn("workers that never sleep share CPUs, each loses packets while others run: set option workers or option idle", "workers", plan.Workers, "cpus", at.Workers)
+	}
 	if at.Rest == nil {
 		d.log.Info("workers take every CPU: metrics and control share them", "cpus", at.Workers)
 	}

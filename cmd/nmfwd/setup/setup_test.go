@@ -2,6 +2,7 @@ package setup
 
 import (
 	"flag"
+	"fmt"
 	"log/slog"
 	"net/netip"
 	"os"
@@ -214,5 +215,15 @@ arp 198.19.0.203 00:1b:21:c4:95:7b
 	}
 	if got, want := spec(b+a+rest), spec(a+b+rest); !reflect.DeepEqual(got, want) {
 		t.Errorf("port B first: got %+v, want %+v", got, want)
+	}
+}
+
+// TestLimits: what the language allows, the data plane takes.
+func TestLimits(t *testing.T) {
+	for _, burst := range []int{1, dataplane.MaxBurst, dataplane.MaxBurst + 1} {
+		_, err := config.Parse("routes.conf", fmt.Appendf(nil, "option burst %d\n", burst))
+		if (err == nil) != (burst <= dataplane.MaxBurst) {
+			t.Errorf("option burst %d: got error %v, the data plane's limit is %d", burst, err, dataplane.MaxBurst)
+		}
 	}
 }
