@@ -271,7 +271,7 @@ type bed struct {
 	stride   int
 	huge     bool // buffers in huge pages
 	minFrame int
-	table    *fibOf
+	table    *fibOf // published by open; nil leaves that to others
 	frames   [][]byte
 
 	rxSlots int
@@ -300,11 +300,11 @@ func (b *bed) open() error {
 		spare[i] = uint32(len(spare) - 1 - i)
 	}
 	region := dataplane.NewRegion("bench", mem, b.stride, spare)
-	cfg := memport.Config{Name: "A", RXSlots: b.rxSlots, TXSlots: txSlots, MinFrame: b.minFrame}
+	cfg := memport.Config{Name: "A", MAC: macA[:], RXSlots: b.rxSlots, TXSlots: txSlots, MinFrame: b.minFrame}
 	if b.in, err = memport.New(region, cfg); err != nil {
 		return err
 	}
-	cfg.Name, cfg.RXSlots = "B", txSlots
+	cfg.Name, cfg.MAC, cfg.RXSlots = "B", macB[:], txSlots
 	if b.out, err = memport.New(region, cfg); err != nil {
 		return err
 	}
@@ -325,11 +325,13 @@ func (b *bed) open() error {
 	if err != nil {
 		return err
 	}
-	b.router.Publish(&dataplane.State{FIB: b.table.fib, Ports: []dataplane.PortState{
-		{Number: 0, MAC: wire.MACOf(macA[:]), MTU: 1500, Up: true},
-		{Number: 1, MAC: wire.MACOf(macB[:]), MTU: 1500, Up: true},
-	}})
 	b.worker = b.router.Workers()[0]
+	if b.table != nil {
+		b.router.Publish(&dataplane.State{FIB: b.table.fib, Ports: []dataplane.PortState{
+			{Number: 0, MAC: wire.MACOf(macA[:]), MTU: 1500, Up: true},
+			{Number: 1, MAC: wire.MACOf(macB[:]), MTU: 1500, Up: true},
+		}})
+	}
 	return nil
 }
 

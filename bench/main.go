@@ -30,6 +30,7 @@ var questions = []struct {
 }{
 	{"path", path},
 	{"lookup", lookup},
+	{"load", load},
 }
 
 func main() {
@@ -38,7 +39,15 @@ func main() {
 	only := flag.String("only", "", "questions to answer, separated by commas (default all)")
 	rows := flag.String("rows", "", "measure the rows that match a regular expression")
 	dir := flag.String("o", "bench/results", "directory for results")
+	child := flag.String("child", "", "load one configuration and print what that took; the driver calls itself so")
 	flag.Parse()
+	if *child != "" {
+		if err := loadChild(*child); err != nil {
+			fmt.Fprintln(os.Stderr, "bench:", err)
+			os.Exit(1)
+		}
+		return
+	}
 	var err error
 	if o.rows, err = regexp.Compile(*rows); err == nil {
 		if o.quick {

@@ -5,10 +5,91 @@ import (
 	"os"
 	"os/exec"
 	"runtime"
+	"strconv"
 	"strings"
+	"time"
 
 	"golang.org/x/sys/unix"
+
+	"nmfwd/dataplane"
 )
+
+// processTime returns the CPU time of the process.
+func processTime() time.Duration {
+	var ts unix.Timespec
+	unix.ClockGettime(unix.CLOCK_PROCESS_CPUTIME_ID, &ts)
+	return time.Duration(ts.Nano())
+}
+
+// memory returns the process's resident memory in bytes, now and at most since
+// resetPeak.
+func memory() (now, peak int) {
+	b, _ := os.ReadFile("/proc/self/status")
+	for _, l := range strings.Split(string(b), "\n") {
+		var kb int
+		if n, _ := fmt.Sscanf(l, "VmRSS: %d kB", &kb); n == 1 {
+			now = kb << 10
+		}
+		if n, _ := fmt.Sscanf(l, "VmHWM: %d kB", &kb); n == 1 {
+			peak = kb << 10
+		}
+	}
+	return now, peak
+}
+
+// resetPeak forgets the peak so far (proc_pid_clear_refs(5)).
+func resetPeak() error { return os.WriteFile("/proc/self/clear_refs", []byte("5"), 0) }
+
+// startOnOneCPU starts a program that has one CPU.
+func startOnOneCPU(cmd *exec.Cmd) error {
+	runtime.LockOSThread()
+	defer runtime.UnlockOSThread()
+	var was, one unix.CPUSet
+	if err := unix.SchedGetaffinity(0, &was); err != nil {
+		return fmt.Errorf("sched_getaffinity: %w", err)
+	}
+	for c := 0; one.Count() == 0; c++ {
+		if was.IsSet(c) {
+			one.Set(c)
+		}
+	}
+	if err := unix.SchedSetaffinity(0, &one); err != nil {
+		return fmt.Errorf("sched_setaffinity: %w", err)
+	}
+	defer unix.SchedSetaffinity(0, &was)
+	return cmd.Start()
+}
+
+// leaveCPU ties all threads of the process to all CPUs but the last, if there
+// are more, and returns what ties the calling thread to that.
+func leaveCPU() (own func(), err error) {
+	cpus, err := dataplane.CPUs()
+	if err != nil || len(cpus) < 2 {
+		return func() {}, err
+	}
+	var rest, last unix.CPUSet
+	for _, c := range cpus[:len(cpus)-1] {
+		rest.Set(c)
+	}
+	last.Set(cpus[len(cpus)-1])
+	tasks, err := os.ReadDir("/proc/self/task")
+	if err != nil {
+		return nil, err
+	}
+	for _, t := range tasks {
+		if tid, err := strconv.Atoi(t.Name()); err == nil {
+			unix.SchedSetaffinity(tid, &rest) // may have ended
+		}
+	}
+	return func() { unix.SchedSetaffinity(0, &last) }, nil
+}
+
+// preempted returns how often others took the CPU from the calling thread.
+func preempted() int64 {
+	var u unix.Rusage
+	unix.Getrusage(unix.RUSAGE_THREAD, &u)
+	return u.Nivcsw
+}
 
 const hugePage = 2 << 20
 
