@@ -327,10 +327,7 @@ func (b *bed) open() error {
 	}
 	b.worker = b.router.Workers()[0]
 	if b.table != nil {
-		b.router.Publish(&dataplane.State{FIB: b.table.fib, Ports: []dataplane.PortState{
-			{Number: 0, MAC: wire.MACOf(macA[:]), MTU: 1500, Up: true},
-			{Number: 1, MAC: wire.MACOf(macB[:]), MTU: 1500, Up: true},
-		}})
+		b.router.Publish(labState(b.table))
 	}
 	return nil
 }

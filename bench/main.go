@@ -31,6 +31,9 @@ var questions = []struct {
 	{"path", path},
 	{"lookup", lookup},
 	{"load", load},
+	{"idle", idle},
+	{"latency", latency},
+	{"scale", scale},
 }
 
 func main() {

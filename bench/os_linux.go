@@ -14,6 +14,13 @@ import (
 	"nmfwd/dataplane"
 )
 
+// threadTime returns the CPU time of the calling thread.
+func threadTime() time.Duration {
+	var ts unix.Timespec
+	unix.ClockGettime(unix.CLOCK_THREAD_CPUTIME_ID, &ts)
+	return time.Duration(ts.Nano())
+}
+
 // processTime returns the CPU time of the process.
 func processTime() time.Duration {
 	var ts unix.Timespec

@@ -15,6 +15,8 @@ func buffers(n int, huge bool) ([]byte, func(), error) {
 	return make([]byte, n), func() {}, nil
 }
 
+func threadTime() time.Duration { return time.Since(started) }
+
 // processTime returns the time, for want of a clock of the process.
 func processTime() time.Duration { return time.Since(started) }
 
@@ -35,3 +37,5 @@ func preempted() int64 { return 0 }
 func machine() []string { return []string{"CPUs: " + strconv.Itoa(runtime.NumCPU())} }
 
 func loadAverage() string { return "unknown" }
+
+func labLatency(*options, func(string, []time.Duration)) error { return nil }
