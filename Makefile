@@ -8,6 +8,7 @@ GOARCH   ?= amd64
 FUZZTIME ?= 10s
 PREFIX   ?= /usr/local
 TAGS     := integration,netmap
+VERSION  := $(shell git describe --always --dirty 2>/dev/null || echo unknown)
 STATIC   := CGO_ENABLED=0 GOOS=$(GOOS) GOARCH=$(GOARCH)
 
 .PHONY: help build install setup lab test check lint cross race fuzz bench test-netmap clean
@@ -16,7 +17,7 @@ help: ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 14
 
 build: ## build bin/nmfwd
-	CGO_ENABLED=0 $(GO) build -trimpath -o bin/nmfwd ./cmd/nmfwd
+	CGO_ENABLED=0 $(GO) build -trimpath -ldflags '-X main.release=$(VERSION)' -o bin/nmfwd ./cmd/nmfwd
 
 install: build ## install nmfwd to $(PREFIX)/sbin
 	install -d $(DESTDIR)$(PREFIX)/sbin

@@ -31,7 +31,6 @@ func (hs heads) at(s *Slot) head {
 }
 
 func (h head) u8(n uintptr) uint8   { return *(*uint8)(unsafe.Add(h.p, n)) }
-func (h head) u16(n uintptr) uint16 { return *(*uint16)(unsafe.Add(h.p, n)) }
 func (h head) u32(n uintptr) uint32 { return *(*uint32)(unsafe.Add(h.p, n)) }
 func (h head) u64(n uintptr) uint64 { return *(*uint64)(unsafe.Add(h.p, n)) }
 

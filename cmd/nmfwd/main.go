@@ -72,7 +72,14 @@ func exitCode(err error) int {
 	return exOSErr
 }
 
+// release is set when the program is linked, by the Makefile.
+var release string
+
+// version returns the release, or else what the Go tool knows of the source.
 func version() string {
+	if release != "" {
+		return release
+	}
 	v := "unknown"
 	if b, ok := debug.ReadBuildInfo(); ok {
 		v = b.Main.Version
