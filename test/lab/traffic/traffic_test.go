@@ -4,6 +4,7 @@ package traffic
 
 import (
 	"bytes"
+	"context"
 	"encoding/binary"
 	"slices"
 	"testing"
@@ -45,9 +46,32 @@ func TestSend(t *testing.T) {
 				t.Fatal(err)
 			}
 			defer s.Close()
-			if err := s.Send(t.Context(), 100_000, 100*time.Millisecond); err != nil {
+			ctx, cancel := context.WithCancel(t.Context())
+			defer cancel()
+			done := make(chan error, 1)
+			go func() { done <- s.Send(ctx, 100_000, time.Minute) }()
+			sent := func() (n uint64) {
+				by, err := s.Sent()
+				if err != nil {
+					t.Fatal(err)
+				}
+				for _, c := range by {
+					n += c
+				}
+				return n
+			}
+			until(t, "1000 frames sent", func() bool { return sent() >= 1000 })
+			cancel()
+			if err := <-done; err != nil {
 				t.Fatal(err)
 			}
+			until(t, "all frames received", func() bool {
+				got, _, err := r.Received()
+				if err != nil {
+					t.Fatal(err)
+				}
+				return got >= sent()
+			})
 			res, err := r.Result(s)
 			if err != nil {
 				t.Fatal(err)
@@ -56,6 +80,17 @@ func TestSend(t *testing.T) {
 				t.Errorf("sent %d received %d wrong %d, %d errors: want all wrong", res.Sent, res.Received, res.Wrong, len(res.Errors))
 			}
 		})
+	}
+}
+
+// until waits for what another thread or the kernel brings about, for a time
+// that is more than enough.
+func until(t *testing.T, what string, ok func() bool) {
+	t.Helper()
+	for end := time.Now().Add(10 * time.Second); !ok(); time.Sleep(time.Millisecond) {
+		if time.Now().After(end) {
+			t.Fatalf("%s: not within 10 s", what)
+		}
 	}
 }
 
