@@ -86,7 +86,7 @@ func (p *port) occupied(err error) error {
 			other.Close()
 		}
 	}
-	return fmt.Errorf("afxdp: port %s: %s is on the port already: end the program that uses it, or ip link set dev %s xdp off: %w", p.name, what, p.name, err)
+	return fmt.Errorf("afxdp: port %s: %s is on the port already: end the program that uses it; if none does, ip link set dev %s xdp off: %w", p.name, what, p.name, err)
 }
 
 // ethFlagRXVLAN is ETH_FLAG_RXVLAN of linux/ethtool.h.

@@ -14,6 +14,7 @@ import (
 	"os"
 	"os/exec"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -315,6 +316,63 @@ func echo(t *testing.T, from, to *netns.Namespace, addr netip.Addr) error {
 		}
 	}
 	return <-writing
+}
+
+// TestHostHears sends what every station of a network is to hear: the router's
+// host gets it while nmfwd forwards.
+func TestHostHears(t *testing.T) {
+	b := newBed(t)
+	for _, to := range []string{"224.0.0.251", "255.255.255.255", "198.18.0.255", "ff02::fb"} {
+		t.Run(to, func(t *testing.T) {
+			dst := netip.MustParseAddr(to)
+			network, zone := "udp4", ""
+			if dst.Is6() {
+				network, zone = "udp6", apu2.Gen0
+			}
+			var host *net.UDPConn
+			if err := b.Router.Do(func() (err error) {
+				if !dst.IsMulticast() {
+					host, err = net.ListenUDP(network, &net.UDPAddr{Port: 5354})
+					return err
+				}
+				port, err := net.InterfaceByName(apu2.IGB1)
+				if err != nil {
+					return err
+				}
+				host, err = net.ListenMulticastUDP(network, port, &net.UDPAddr{IP: dst.AsSlice(), Port: 5354})
+				return err
+			}); err != nil {
+				t.Fatal(err)
+			}
+			defer host.Close()
+			if err := b.Generator.Do(func() error {
+				lc := net.ListenConfig{Control: func(_, _ string, c syscall.RawConn) (err error) {
+					if e := c.Control(func(fd uintptr) { err = syscall.BindToDevice(int(fd), apu2.Gen0) }); e != nil {
+						return e
+					}
+					return err
+				}}
+				c, err := lc.ListenPacket(t.Context(), network, ":0")
+				if err != nil {
+					return err
+				}
+				defer c.Close()
+				_, err = c.WriteTo([]byte(to), &net.UDPAddr{IP: dst.AsSlice(), Port: 5354, Zone: zone})
+				return err
+			}); err != nil {
+				t.Fatal(err)
+			}
+			if err := host.SetReadDeadline(time.Now().Add(5 * time.Second)); err != nil {
+				t.Fatal(err)
+			}
+			buf := make([]byte, 64)
+			if n, err := host.Read(buf); err != nil || string(buf[:n]) != to {
+				t.Errorf("the host received %q, %v, want %q", buf[:n], err, to)
+			}
+			b.settle()
+		})
+	}
+	b.stop()
 }
 
 // TestQueues sends from one CPU at a time: the metrics of each queue count what
