@@ -95,7 +95,7 @@ func leaveCPU() (own func(), err error) {
 func preempted() int64 {
 	var u unix.Rusage
 	unix.Getrusage(unix.RUSAGE_THREAD, &u)
-	return u.Nivcsw
+	return int64(u.Nivcsw)
 }
 
 const hugePage = 2 << 20

@@ -52,22 +52,22 @@ type Route struct {
 }
 
 // String returns the route on one line.
-func (r Route) String() string {
-	s := r.Prefix.String()
-	switch r.Kind {
+func (rt Route) String() string {
+	s := rt.Prefix.String()
+	switch rt.Kind {
 	case Via:
-		s += fmt.Sprintf(" via %v port %d", r.Gateway, r.Port)
+		s += fmt.Sprintf(" via %v port %d", rt.Gateway, rt.Port)
 	case OnLink:
-		s += fmt.Sprintf(" on-link port %d", r.Port)
+		s += fmt.Sprintf(" on-link port %d", rt.Port)
 	case Local, Broadcast:
-		s += fmt.Sprintf(" %v port %d", r.Kind, r.Port)
+		s += fmt.Sprintf(" %v port %d", rt.Kind, rt.Port)
 	default:
-		s += " " + r.Kind.String()
+		s += " " + rt.Kind.String()
 	}
-	if r.MTU != 0 {
-		s += fmt.Sprintf(" mtu %d", r.MTU)
+	if rt.MTU != 0 {
+		s += fmt.Sprintf(" mtu %d", rt.MTU)
 	}
-	return s + " " + r.Origin.String()
+	return s + " " + rt.Origin.String()
 }
 
 // A key is a prefix: its address in the leftmost bits of hi and lo, whatever
