@@ -90,6 +90,7 @@ func lookup(o *options) (*report, error) {
 				continue
 			}
 			ns := lookupRace(o, is4, f.fib, ps)
+			runtime.KeepAlive(sink)
 			cells := []string{name}
 			var values []float64
 			for _, v := range ns {

@@ -34,6 +34,7 @@ var questions = []struct {
 	{"idle", idle},
 	{"latency", latency},
 	{"scale", scale},
+	{"wire", onWire},
 }
 
 func main() {

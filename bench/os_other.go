@@ -39,3 +39,7 @@ func machine() []string { return []string{"CPUs: " + strconv.Itoa(runtime.NumCPU
 func loadAverage() string { return "unknown" }
 
 func labLatency(*options, func(string, []time.Duration)) error { return nil }
+
+func onWire(*options) (*report, error) {
+	return nil, fmt.Errorf("network namespaces: %w", errors.ErrUnsupported)
+}

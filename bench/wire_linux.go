@@ -1,15 +1,291 @@
 package main
 
 import (
+	"bufio"
+	"bytes"
 	"context"
+	_ "embed"
+	"errors"
 	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
+	"strconv"
 	"time"
 
+	"nmfwd/dataplane"
 	"nmfwd/test/lab/apu2"
+	"nmfwd/test/lab/traffic"
 )
+
+//go:embed wire/xskfwd.c
+var xskfwdC []byte
+
+// A dut is what forwards on the wire.
+type dut struct {
+	name   string
+	queues int
+	// start starts it in a lab and returns what tells the CPU time that it has
+	// used, nil for the kernel, and what ends it.
+	start func(ctx context.Context, l *apu2.Lab) (cpu func() (time.Duration, error), stop func() error, err error)
+}
+
+// An offer is the traffic of one row.
+type offer struct {
+	name   string
+	family int
+	rate   float64 // frames per second, 0 for as many as the sender can
+}
+
+var offers = []offer{
+	{"IPv4, overload", 4, 0}, {"IPv4, 1.6 M/s", 4, 1.6e6}, {"IPv4, 1 M/s", 4, 1e6},
+	{"IPv6, overload", 6, 0}, {"IPv6, 1.6 M/s", 6, 1.6e6},
+}
+
+// onWire measures forwarding between network namespaces.
+func onWire(o *options) (*report, error) {
+	r := &report{
+		name: "wire", title: "Real frames over veth, AF_XDP in copy mode", unit: "M packets/s received", series: nil,
+		columns: []string{"traffic, by", "M packets/s", "min", "max", "M packets per CPU second", "lost %"},
+		notes: []string{
+			"Generator, router and receiver in network namespaces; the generator sends live XDP frames of 2,000 flows, the receiver counts the right ones in XDP.",
+			"Median of interleaved runs, each in a lab of its own. As many CPUs send as there are queues. CPU seconds are those of the process, with its system calls; the kernel's own are not known.",
+		},
+	}
+	if os.Geteuid() != 0 {
+		r.notes = append(r.notes, "Not run: it needs root, for it makes network namespaces.")
+		return r, nil
+	}
+	dir, err := os.MkdirTemp("", "bench")
+	if err != nil {
+		return nil, err
+	}
+	defer os.RemoveAll(dir)
+	duts, err := wireDUTs(dir)
+	if err != nil {
+		return nil, err
+	}
+	rounds, seconds := 5, 2*time.Second
+	if o.quick {
+		rounds, seconds = 3, time.Second
+	}
+	type key struct{ dut, offer int }
+	got := make(map[key][]wireResult)
+	for range rounds {
+		for f, of := range offers {
+			for d, dut := range duts {
+				if !o.rows.MatchString(of.name + ", " + dut.name) {
+					continue
+				}
+				w, err := measureWire(dut, of, seconds)
+				if err != nil {
+					return nil, fmt.Errorf("%s, %s: %w", of.name, dut.name, err)
+				}
+				got[key{d, f}] = append(got[key{d, f}], w)
+			}
+		}
+	}
+	for _, d := range duts {
+		r.series = append(r.series, d.name)
+	}
+	rates := func(d, f int) []float64 {
+		var v []float64
+		for _, w := range got[key{d, f}] {
+			v = append(v, w.rate/1e6)
+		}
+		return v
+	}
+	for f, of := range offers {
+		for d, dut := range duts {
+			ws := got[key{d, f}]
+			if len(ws) == 0 {
+				continue
+			}
+			v := rates(d, f)
+			var perCPU, lost []float64
+			for _, w := range ws {
+				perCPU, lost = append(perCPU, w.perCPU/1e6), append(lost, w.lost*100)
+			}
+			cpu := ""
+			if median(perCPU) > 0 {
+				cpu = fmt.Sprintf("%.2f", median(perCPU))
+			}
+			values := make([]float64, len(duts))
+			values[d] = median(v)
+			r.rows = append(r.rows, row{[]string{of.name + ", " + dut.name, fmt.Sprintf("%.3f", median(v)), fmt.Sprintf("%.3f", slices.Min(v)), fmt.Sprintf("%.3f", slices.Max(v)), cpu, fmt.Sprintf("%.1f", median(lost))}, values})
+		}
+	}
+	for f, of := range offers {
+		for n := range 2 { // with 1 and 2 queues
+			if len(rates(n, f)) == 0 {
+				continue
+			}
+			if c := rates(3+n, f); len(c) > 0 {
+				r.targets = append(r.targets, target{of.name + ": " + duts[n].name + " / " + duts[3+n].name, ratio(rates(n, f), c), 0.95, false})
+			}
+			if k := rates(2, f); len(k) > 0 {
+				r.targets = append(r.targets, target{of.name + ": " + duts[n].name + " / kernel", ratio(rates(n, f), k), 1.3, false})
+			}
+		}
+	}
+	return r, nil
+}
+
+// wireDUTs returns nmfwd with one and with two queues, the kernel, and the C
+// forwarder with one and with two queues where there is a compiler.
+func wireDUTs(dir string) ([]dut, error) {
+	bin, err := buildNMFWD(dir)
+	if err != nil {
+		return nil, err
+	}
+	conf, err := labConf(dir, "")
+	if err != nil {
+		return nil, err
+	}
+	nmfwd := func(ctx context.Context, l *apu2.Lab) (func() (time.Duration, error), func() error, error) {
+		n, err := l.StartNMFWD(ctx, bin, conf, nil)
+		if err != nil {
+			return nil, nil, err
+		}
+		return n.CPU, n.Stop, nil
+	}
+	kernel := func(_ context.Context, l *apu2.Lab) (func() (time.Duration, error), func() error, error) {
+		return nil, func() error { return nil }, l.KernelRouter()
+	}
+	duts := []dut{{"nmfwd, 1 queue", 1, nmfwd}, {"nmfwd, 2 queues", 2, nmfwd}, {"kernel, 2 queues", 2, kernel}}
+	xskfwd, err := compileC(dir, "xskfwd", xskfwdC, "-O3", "-march=native", "-pthread")
+	if errors.Is(err, exec.ErrNotFound) {
+		return duts, nil
+	}
+	for _, n := range []int{1, 2} {
+		name := "C, 1 queue"
+		if n == 2 {
+			name = "C, 2 queues"
+		}
+		duts = append(duts, dut{name, n, func(_ context.Context, l *apu2.Lab) (func() (time.Duration, error), func() error, error) {
+			return startXSKFwd(l, xskfwd, n)
+		}})
+	}
+	return duts, err
+}
+
+func startXSKFwd(l *apu2.Lab, bin string, queues int) (func() (time.Duration, error), func() error, error) {
+	cmd := exec.Command(bin, apu2.IGB1, apu2.IGB2, strconv.Itoa(queues), apu2.IGB2MAC.String(), apu2.ReceiverMAC.String())
+	cmd.Stderr = os.Stderr
+	out, err := cmd.StdoutPipe()
+	if err != nil {
+		return nil, nil, err
+	}
+	if err := l.Router.Start(cmd); err != nil {
+		return nil, nil, err
+	}
+	if _, err := bufio.NewReader(out).ReadString('\n'); err != nil {
+		return nil, nil, fmt.Errorf("xskfwd: not ready: %w", err)
+	}
+	return func() (time.Duration, error) { return cpuOf(cmd.Process.Pid) }, cmd.Process.Kill, nil
+}
+
+// A wireResult is what one run measured.
+type wireResult struct {
+	rate   float64 // right frames received per second
+	perCPU float64 // the same per CPU second of the process
+	lost   float64 // share
+}
+
+// measureWire makes a lab, starts the DUT in it and sends.
+func measureWire(d dut, of offer, seconds time.Duration) (w wireResult, err error) {
+	ctx, cancel := context.WithTimeout(context.Background(), seconds+30*time.Second)
+	defer cancel()
+	l, err := apu2.New(d.queues, d.queues)
+	if err != nil {
+		return w, err
+	}
+	defer func() { err = errors.Join(err, l.Close()) }()
+	used, stop, err := d.start(ctx, l)
+	if err != nil {
+		return w, err
+	}
+	defer func() { err = errors.Join(err, stop()) }()
+	if used == nil {
+		used = func() (time.Duration, error) { return 0, nil }
+	}
+	rcv, err := traffic.NewReceiver(l.Receiver, apu2.Rcv0, apu2.Flows(of.family), 1<<12)
+	if err != nil {
+		return w, err
+	}
+	defer func() { err = errors.Join(err, rcv.Close()) }()
+	cpus, err := dataplane.CPUs()
+	if err != nil {
+		return w, err
+	}
+	if len(cpus) < d.queues {
+		return w, fmt.Errorf("%d CPUs, %d needed", len(cpus), d.queues)
+	}
+	gen, err := traffic.NewSender(l.Generator, apu2.Gen0, rcv, cpus[len(cpus)-d.queues:])
+	if err != nil {
+		return w, err
+	}
+	defer func() { err = errors.Join(err, gen.Close()) }()
+	if err := gen.Send(ctx, of.rate, 300*time.Millisecond); err != nil {
+		return w, err
+	}
+	sent0, received0, err := sentReceived(gen, rcv)
+	if err != nil {
+		return w, err
+	}
+	cpu0, err := used()
+	if err != nil {
+		return w, err
+	}
+	start := time.Now()
+	if err := gen.Send(ctx, of.rate, seconds); err != nil {
+		return w, err
+	}
+	took := time.Since(start).Seconds()
+	time.Sleep(50 * time.Millisecond) // what is under way arrives, or is lost
+	sent, received, err := sentReceived(gen, rcv)
+	if err != nil {
+		return w, err
+	}
+	cpu, err := used()
+	if err != nil {
+		return w, err
+	}
+	if received == received0 {
+		return w, errors.New("nothing was forwarded")
+	}
+	n := float64(received - received0)
+	w.rate, w.lost = n/took, 1-n/float64(sent-sent0)
+	if cpu > cpu0 {
+		w.perCPU = n / (cpu - cpu0).Seconds()
+	}
+	return w, nil
+}
+
+func sentReceived(gen *traffic.Sender, rcv *traffic.Receiver) (sent, received uint64, err error) {
+	of, err := gen.Sent()
+	if err != nil {
+		return 0, 0, err
+	}
+	for _, n := range of {
+		sent += n
+	}
+	received, _, err = rcv.Received()
+	return sent, received, err
+}
+
+// cpuOf returns the CPU time that a process used (proc_pid_stat(5)).
+func cpuOf(pid int) (time.Duration, error) {
+	b, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
+	if err != nil {
+		return 0, err
+	}
+	fields := bytes.Fields(b[bytes.LastIndexByte(b, ')')+1:])
+	user, err1 := strconv.Atoi(string(fields[11]))
+	system, err2 := strconv.Atoi(string(fields[12]))
+	return time.Duration(user+system) * 10 * time.Millisecond, errors.Join(err1, err2)
+}
 
 // buildNMFWD builds the daemon into dir, as it ships.
 func buildNMFWD(dir string) (string, error) {
