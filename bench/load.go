@@ -116,7 +116,7 @@ func loadApart(file string, oneCPU bool) (l loaded, err error) {
 		return l, err
 	}
 	var out bytes.Buffer
-	cmd := exec.Command(self, "-child", file)
+	cmd := exec.Command(self, "-child", "load:"+file)
 	cmd.Stdout, cmd.Stderr = &out, os.Stderr
 	if oneCPU {
 		err = startOnOneCPU(cmd)

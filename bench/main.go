@@ -12,6 +12,7 @@ import (
 	"os"
 	"regexp"
 	"slices"
+	"strconv"
 	"strings"
 )
 
@@ -29,6 +30,7 @@ var questions = []struct {
 	run  func(*options) (*report, error)
 }{
 	{"path", path},
+	{"instructions", instructions},
 	{"lookup", lookup},
 	{"load", load},
 	{"idle", idle},
@@ -43,10 +45,10 @@ func main() {
 	only := flag.String("only", "", "questions to answer, separated by commas (default all)")
 	rows := flag.String("rows", "", "measure the rows that match a regular expression")
 	dir := flag.String("o", "bench/results", "directory for results")
-	child := flag.String("child", "", "load one configuration and print what that took; the driver calls itself so")
+	child := flag.String("child", "", "do one task, load:FILE or step:PACKETS:CASE; the driver calls itself so")
 	flag.Parse()
 	if *child != "" {
-		if err := loadChild(*child); err != nil {
+		if err := work(*child); err != nil {
 			fmt.Fprintln(os.Stderr, "bench:", err)
 			os.Exit(1)
 		}
@@ -63,6 +65,23 @@ func main() {
 		fmt.Fprintln(os.Stderr, "bench:", err)
 		os.Exit(1)
 	}
+}
+
+// work does a task in a process of its own.
+func work(task string) error {
+	kind, arg, _ := strings.Cut(task, ":")
+	switch kind {
+	case "load":
+		return loadChild(arg)
+	case "step":
+		packets, name, _ := strings.Cut(arg, ":")
+		n, err := strconv.Atoi(packets)
+		if err != nil {
+			return err
+		}
+		return stepChild(n, name)
+	}
+	return fmt.Errorf("no task %q", kind)
 }
 
 // answer runs the chosen questions and writes their reports.
