@@ -1,5 +1,7 @@
 package dataplane
 
+import "slices"
+
 // A Plan says which worker has each ring of each port.
 type Plan struct {
 	Workers int
@@ -94,24 +96,21 @@ func writers(ports []Owners, i, rings, workers int) []int {
 // Spare returns the number of buffers that hand-off rings need in a region in
 // which every worker receives.
 func (p *Plan) Spare() int {
-	n := 0
+	reads := make([]bool, p.Workers)
 	for _, o := range p.Ports {
-		n += p.Workers - p.writersOf(o)
-	}
-	return n * handoffLen
-}
-
-// writersOf returns how many workers write a TX ring of their own.
-func (p *Plan) writersOf(o Owners) int {
-	has := make([]bool, p.Workers)
-	n := 0
-	for _, w := range o.TX {
-		if w >= 0 && !has[w] {
-			has[w] = true
-			n++
+		for _, w := range o.RX {
+			reads[w] = true
 		}
 	}
-	return n
+	n := 0
+	for _, o := range p.Ports {
+		for w, reads := range reads {
+			if reads && !slices.Contains(o.TX, w) {
+				n++
+			}
+		}
+	}
+	return n * handoffLen
 }
 
 // Imbalance returns the largest and the smallest number of RX rings that a

@@ -87,6 +87,25 @@ func TestMakePlanDefaults(t *testing.T) {
 	}
 }
 
+func TestSpare(t *testing.T) {
+	for _, c := range []struct {
+		name    string
+		ports   []Rings
+		workers int
+		want    int // hand-off rings
+	}{
+		{"a ring for each worker", []Rings{{2, 2}, {2, 2}}, 2, 0},
+		{"one worker per direction", []Rings{{1, 1}, {1, 1}}, 2, 2},
+		{"workers that read nothing", []Rings{{1, 1}, {1, 1}}, 1000, 2},
+		{"three readers, one TX ring", []Rings{{3, 3}, {3, 1}}, 3, 2},
+	} {
+		p := MakePlan(c.ports, c.workers, 8)
+		if got := p.Spare(); got != c.want*handoffLen {
+			t.Errorf("%s: got %d buffers, want those of %d rings of %d", c.name, got, c.want, handoffLen)
+		}
+	}
+}
+
 // TestProcs checks that the collector's quarter of the Ps never reaches the
 // workers.
 func TestProcs(t *testing.T) {

@@ -23,6 +23,17 @@ type SlotFlags uint32
 // XDP_PKT_CONTD).
 const More SlotFlags = 1
 
+// FrameSlots returns the number of slots of the frame that s begins with, 0
+// when s does not hold its end.
+func FrameSlots(s []Slot) int {
+	for i := range s {
+		if s[i].Flags&More == 0 {
+			return i + 1
+		}
+	}
+	return 0
+}
+
 // A Region is memory divided into equal buffers, each named by its number.
 // Buffers may be exchanged between all queues of one region and between no
 // others. A Region is shared by the workers; a buffer has one owner at a time.

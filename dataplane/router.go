@@ -267,7 +267,8 @@ func (r *Router) Ports() []*Port { return r.ports }
 // State returns the state that was published last.
 func (r *Router) State() *State { return r.state.Load() }
 
-// Publish makes st the state for all packets of later bursts.
+// Publish makes st the state for all packets of later bursts, and wakes workers
+// that sleep: a link that came up is theirs to poll again.
 func (r *Router) Publish(st *State) {
 	for i := range st.Ports {
 		l := &r.links[i]
@@ -276,6 +277,9 @@ func (r *Router) Publish(st *State) {
 		}
 	}
 	r.state.Store(st)
+	for _, w := range r.workers {
+		w.poller.wake.wake()
+	}
 }
 
 // Oldest returns the generation of the oldest tables that a worker may still

@@ -215,21 +215,13 @@ func pad(r *Region, s *Slot, n, least int) int {
 	return least
 }
 
-// chainLen returns the number of slots of the frame that starts s.
-func chainLen(s []Slot) int {
-	for i := range s {
-		if s[i].Flags&More == 0 {
-			return i + 1
-		}
-	}
-	return len(s)
-}
-
 // forwardSlow is forward for the frame of any kind that s starts with, in one
 // or several slots, of which the first one has to hold the headers. It returns
 // the number of slots beyond the first and the length of the frame as received.
 func (w *Worker) forwardSlow(st *State, q *rxQueue, port *PortState, s []Slot) (more, total int) {
-	s = s[:chainLen(s)]
+	if n := FrameSlots(s); n > 0 {
+		s = s[:n]
+	}
 	more = len(s) - 1
 	for i := range s {
 		total += int(s[i].Len)
@@ -355,7 +347,13 @@ type bucket struct{ credit, last int64 }
 // fromHost collects a burst that the host gave to a port, unchanged.
 func (w *Worker) fromHost(q *rxQueue, s []Slot) {
 	for len(s) > 0 {
-		n := chainLen(s)
+		n := FrameSlots(s)
+		if n == 0 { // the queue cut a frame
+			for i := range s {
+				w.free = append(w.free, s[i].Buf)
+			}
+			return
+		}
 		w.collect(q.port, s[:n], flagFromHost)
 		s = s[n:]
 	}
@@ -451,7 +449,7 @@ func (w *Worker) takeHanded(st *State, h *handoff) int {
 		sent = o.tx.Send(h.region, s)
 	}
 	for i := 0; i < len(s); {
-		n := chainLen(s[i:])
+		n := FrameSlots(s[i:])
 		t, host := w.in[w.ingress[i]], s[i].Flags&flagFromHost != 0
 		if i < sent {
 			w.sent(t, o, batchOf(s[i:i+n]), host)
@@ -492,7 +490,7 @@ const (
 
 const (
 	spinFor  = 50 * time.Microsecond  // how long Adaptive looks again
-	sleepFor = 100 * time.Millisecond // longest sleep
+	sleepFor = time.Second            // longest sleep: nothing depends on its end
 	drainFor = 200 * time.Millisecond // longest wait for sent frames at the end
 )
 

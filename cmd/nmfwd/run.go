@@ -34,6 +34,9 @@ type runCmd struct {
 
 // Run is the daemon.
 func (c *runCmd) Run() error {
+	// A daemon that still reads its configuration must not die of a reload.
+	hup := make(chan os.Signal, 1) // one waiting stands for all that come meanwhile
+	signal.Notify(hup, syscall.SIGHUP)
 	cfg, err := loadConfig(c.Config)
 	if err != nil {
 		return err
@@ -63,8 +66,6 @@ func (c *runCmd) Run() error {
 	// Who sees a port taken, or metrics served, may send a signal at once.
 	stop := make(chan os.Signal, 1)
 	signal.Notify(stop, syscall.SIGTERM, syscall.SIGINT)
-	hup := make(chan os.Signal, 1) // one waiting stands for all that come meanwhile
-	signal.Notify(hup, syscall.SIGHUP)
 	d, err := start(cfg, log)
 	if err != nil {
 		return err

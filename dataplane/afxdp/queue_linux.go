@@ -131,7 +131,7 @@ func (t *tx) Send(from *dataplane.Region, s []dataplane.Slot) int {
 			done++
 			continue
 		}
-		n := slots(s[done:])
+		n := dataplane.FrameSlots(s[done:])
 		if n == 0 {
 			break
 		}
@@ -142,17 +142,6 @@ func (t *tx) Send(from *dataplane.Region, s []dataplane.Slot) int {
 		t.ring.producer.Store(t.prod)
 	}
 	return done
-}
-
-// slots returns the number of slots of the frame that s begins with, 0 when s
-// holds only a part of it.
-func slots(s []dataplane.Slot) int {
-	for i := range s {
-		if s[i].Flags&dataplane.More == 0 {
-			return i + 1
-		}
-	}
-	return 0
 }
 
 // exchange queues f's buffer and puts a free one in its place.

@@ -407,15 +407,21 @@ func (p *port) info() (dataplane.Info, error) {
 	if p.cfg.MAC != nil {
 		i.MAC = p.cfg.MAC
 	}
-	if p.cfg.MTU != 0 {
-		i.MTU = p.cfg.MTU
-	}
 	if p.cfg.BufSize > i.BufSize {
 		return i, fmt.Errorf("netmap: port %s: buffers have %d bytes, not %d: another program has set netmap's memory up: end it, or ask for no more", p.cfg.Name, i.BufSize, p.cfg.BufSize)
 	}
-	if most := i.BufSize - headLen; i.MTU > most {
-		return i, fmt.Errorf("netmap: port %s: mtu %d needs buffers of %d bytes, they have %d: %s", p.cfg.Name, i.MTU, i.MTU+headLen, i.BufSize, setParameter("buf_size", (i.MTU+headLen+63)/64*64))
+	mtu := i.MTU
+	if p.cfg.MTU != 0 {
+		mtu = p.cfg.MTU
 	}
+	most := i.BufSize - headLen
+	if mtu > most {
+		return i, fmt.Errorf("netmap: port %s: mtu %d needs buffers of %d bytes, they have %d: %s", p.cfg.Name, mtu, mtu+headLen, i.BufSize, setParameter("buf_size", (mtu+headLen+63)/64*64))
+	}
+	if p.kind == nic { // a reload may ask for anything up to what the card carries
+		mtu = min(i.MTU, most)
+	}
+	i.MTU = mtu
 	return i, nil
 }
 

@@ -85,7 +85,7 @@ func (q *tx) Send(from *dataplane.Region, s []dataplane.Slot) int {
 		}
 		n := 1
 		if s[k].Flags&dataplane.More != 0 {
-			n = chainLen(s[k:])
+			n = dataplane.FrameSlots(s[k:])
 		}
 		if n == 0 || n > free || !q.fits(i, s[k:k+n]) {
 			break
@@ -109,17 +109,6 @@ func (q *tx) Send(from *dataplane.Region, s []dataplane.Slot) int {
 		q.queued = true
 	}
 	return k
-}
-
-// chainLen returns the number of slots of the frame that begins s, 0 when s
-// does not have its end.
-func chainLen(s []dataplane.Slot) int {
-	for i := range s {
-		if s[i].Flags&dataplane.More == 0 {
-			return i + 1
-		}
-	}
-	return 0
 }
 
 // fits reports whether the slots of one frame can go to the ring's slots from i
