@@ -28,10 +28,10 @@ var faultyFrames = []struct {
 	{"vlan_unknown", dataplane.DropVLANUnknown, v4, func(b []byte) []byte { b[12] = 0x81; return b }},
 	{"ttl", dataplane.DropTTL, v4, func(b []byte) []byte { b[22] = 1; sum4(b); return b }},
 	{"ttl, IPv6", dataplane.DropTTL, v6, func(b []byte) []byte { b[21] = 1; return b }},
-	{"martian", dataplane.DropMartian, v4, source("127.0.0.1")},
-	{"martian, IPv6", dataplane.DropMartian, v6, source("::1")},
-	{"link_local", dataplane.DropLinkLocal, v4, source("169.254.0.1")},
-	{"link_local, IPv6", dataplane.DropLinkLocal, v6, source("fe80::1")},
+	{"martian", dataplane.DropMartian, v4, from("127.0.0.1")},
+	{"martian, IPv6", dataplane.DropMartian, v6, from("::1")},
+	{"link_local", dataplane.DropLinkLocal, v4, from("169.254.0.1")},
+	{"link_local, IPv6", dataplane.DropLinkLocal, v6, from("fe80::1")},
 	{"multicast", dataplane.DropMulticast, v4, to("224.0.1.1")},
 	{"multicast, IPv6", dataplane.DropMulticast, v6, to("ff0e::1")},
 	{"no_route", dataplane.DropNoRoute, v4, to("198.17.0.1")},
@@ -56,7 +56,7 @@ func withOptions(o ...byte) func([]byte) []byte {
 	}
 }
 
-func source(a string) func([]byte) []byte {
+func from(a string) func([]byte) []byte {
 	s := netip.MustParseAddr(a)
 	return func(b []byte) []byte {
 		if s.Is4() {

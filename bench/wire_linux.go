@@ -16,7 +16,6 @@ import (
 
 	"nmfwd/dataplane"
 	"nmfwd/test/lab/apu2"
-	"nmfwd/test/lab/traffic"
 )
 
 //go:embed wire/xskfwd.c
@@ -36,20 +35,23 @@ type offer struct {
 	name   string
 	family int
 	rate   float64 // frames per second, 0 for as many as the sender can
+	plain  string  // what a plainSource sends instead of the lab's flows
 }
 
 var offers = []offer{
-	{"IPv4, overload", 4, 0}, {"IPv4, 1.6 M/s", 4, 1.6e6}, {"IPv4, 1 M/s", 4, 1e6},
-	{"IPv6, overload", 6, 0}, {"IPv6, 1.6 M/s", 6, 1.6e6},
+	{name: "IPv4, overload", family: 4}, {name: "IPv4, 1.6 M/s", family: 4, rate: 1.6e6}, {name: "IPv4, 1 M/s", family: 4, rate: 1e6},
+	{name: "IPv6, overload", family: 6}, {name: "IPv6, 1.6 M/s", family: 6, rate: 1.6e6},
+	{name: "IPv4, one flow, overload", plain: "one flow"}, {name: "IPv4, 2,000 UDP ports, overload", plain: "2,000 UDP ports"}, {name: "IPv4, IMIX, overload", plain: imix},
 }
 
 // onWire measures forwarding between network namespaces.
 func onWire(o *options) (*report, error) {
 	r := &report{
 		name: "wire", title: "Real frames over veth, AF_XDP in copy mode", unit: "M packets/s received", series: nil,
-		columns: []string{"traffic, by", "M packets/s", "min", "max", "M packets per CPU second", "lost %"},
+		columns: []string{"traffic, by", "M packets/s", "min", "max", "M packets per CPU second", "lost %", "Mbit/s"},
 		notes: []string{
-			"Generator, router and receiver in network namespaces; the generator sends live XDP frames of 2,000 flows, the receiver counts the right ones in XDP.",
+			"Generator, router and receiver in network namespaces; the generator sends live XDP frames of 2,000 flows, the receiver counts the right ones in XDP. One flow, ports and IMIX (7:4:1 of 54, 590 and 1514 bytes) are counted by the port.",
+			"Mbit/s: of IMIX, packets/s times the mean frame, without FCS, as the labs estimate it.",
 			"Median of interleaved runs, each in a lab of its own. As many CPUs send as there are queues. CPU seconds are those of the process, with its system calls; the kernel's own are not known.",
 		},
 	}
@@ -111,9 +113,13 @@ func onWire(o *options) (*report, error) {
 			if median(perCPU) > 0 {
 				cpu = fmt.Sprintf("%.2f", median(perCPU))
 			}
+			bits := ""
+			if of.plain == imix {
+				bits = fmt.Sprintf("%.0f", median(v)*imixBits)
+			}
 			values := make([]float64, len(duts))
 			values[d] = median(v)
-			r.rows = append(r.rows, row{[]string{of.name + ", " + dut.name, fmt.Sprintf("%.3f", median(v)), fmt.Sprintf("%.3f", slices.Min(v)), fmt.Sprintf("%.3f", slices.Max(v)), cpu, fmt.Sprintf("%.1f", median(lost))}, values})
+			r.rows = append(r.rows, row{[]string{of.name + ", " + dut.name, fmt.Sprintf("%.3f", median(v)), fmt.Sprintf("%.3f", slices.Min(v)), fmt.Sprintf("%.3f", slices.Max(v)), cpu, fmt.Sprintf("%.1f", median(lost)), bits}, values})
 		}
 	}
 	for f, of := range offers {
@@ -210,11 +216,6 @@ func measureWire(d dut, of offer, seconds time.Duration) (w wireResult, err erro
 	if used == nil {
 		used = func() (time.Duration, error) { return 0, nil }
 	}
-	rcv, err := traffic.NewReceiver(l.Receiver, apu2.Rcv0, apu2.Flows(of.family), 1<<12)
-	if err != nil {
-		return w, err
-	}
-	defer func() { err = errors.Join(err, rcv.Close()) }()
 	cpus, err := dataplane.CPUs()
 	if err != nil {
 		return w, err
@@ -222,7 +223,13 @@ func measureWire(d dut, of offer, seconds time.Duration) (w wireResult, err erro
 	if len(cpus) < d.queues {
 		return w, fmt.Errorf("%d CPUs, %d needed", len(cpus), d.queues)
 	}
-	gen, err := traffic.NewSender(l.Generator, apu2.Gen0, rcv, cpus[len(cpus)-d.queues:])
+	cpus = cpus[len(cpus)-d.queues:]
+	var gen source
+	if of.plain != "" {
+		gen, err = newPlainSource(l, of.plain, cpus)
+	} else {
+		gen, err = newFlowSource(l, of.family, cpus)
+	}
 	if err != nil {
 		return w, err
 	}
@@ -230,7 +237,7 @@ func measureWire(d dut, of offer, seconds time.Duration) (w wireResult, err erro
 	if err := gen.Send(ctx, of.rate, 300*time.Millisecond); err != nil {
 		return w, err
 	}
-	sent0, received0, err := sentReceived(gen, rcv)
+	sent0, received0, err := gen.counts()
 	if err != nil {
 		return w, err
 	}
@@ -244,7 +251,7 @@ func measureWire(d dut, of offer, seconds time.Duration) (w wireResult, err erro
 	}
 	took := time.Since(start).Seconds()
 	time.Sleep(50 * time.Millisecond) // what is under way arrives, or is lost
-	sent, received, err := sentReceived(gen, rcv)
+	sent, received, err := gen.counts()
 	if err != nil {
 		return w, err
 	}
@@ -261,18 +268,6 @@ func measureWire(d dut, of offer, seconds time.Duration) (w wireResult, err erro
 		w.perCPU = n / (cpu - cpu0).Seconds()
 	}
 	return w, nil
-}
-
-func sentReceived(gen *traffic.Sender, rcv *traffic.Receiver) (sent, received uint64, err error) {
-	of, err := gen.Sent()
-	if err != nil {
-		return 0, 0, err
-	}
-	for _, n := range of {
-		sent += n
-	}
-	received, _, err = rcv.Received()
-	return sent, received, err
 }
 
 // cpuOf returns the CPU time that a process used (proc_pid_stat(5)).

@@ -1,0 +1,211 @@
+package main
+
+import (
+	"context"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"sync/atomic"
+	"time"
+
+	"github.com/cilium/ebpf"
+	"github.com/cilium/ebpf/asm"
+	"github.com/cilium/ebpf/link"
+	"golang.org/x/sys/unix"
+
+	"nmfwd/dataplane/wire"
+	"nmfwd/test/lab/apu2"
+	"nmfwd/test/lab/traffic"
+	"nmfwd/test/netns"
+)
+
+// A source sends through a lab and says what arrived.
+type source interface {
+	Send(ctx context.Context, rate float64, d time.Duration) error
+	counts() (sent, received uint64, err error)
+	Close() error
+}
+
+// A flowSource is the lab's own traffic, of which every frame is checked.
+type flowSource struct {
+	*traffic.Sender
+	rcv *traffic.Receiver
+}
+
+func newFlowSource(l *apu2.Lab, family int, cpus []int) (source, error) {
+	rcv, err := traffic.NewReceiver(l.Receiver, apu2.Rcv0, apu2.Flows(family), 1<<12)
+	if err != nil {
+		return nil, err
+	}
+	gen, err := traffic.NewSender(l.Generator, apu2.Gen0, rcv, cpus)
+	if err != nil {
+		return nil, errors.Join(err, rcv.Close())
+	}
+	return &flowSource{gen, rcv}, nil
+}
+
+func (s *flowSource) counts() (sent, received uint64, err error) {
+	of, err := s.Sent()
+	if err != nil {
+		return 0, 0, err
+	}
+	for _, n := range of {
+		sent += n
+	}
+	received, _, err = s.rcv.Received()
+	return sent, received, err
+}
+
+func (s *flowSource) Close() error { return errors.Join(s.Sender.Close(), s.rcv.Close()) }
+
+// A plainSource sends frames as they are, or with one of 2,000 UDP source
+// ports, as fast as it can; an XDP program drops what arrives and the port
+// counts it.
+type plainSource struct {
+	l      *apu2.Lab
+	cpus   []int
+	frames [][]byte
+	shares []int // of the frames
+	prog   *ebpf.Program
+	links  []link.Link
+	drop   *ebpf.Program
+	sent   atomic.Uint64
+}
+
+// The mix of the labs: frames of three lengths, 7:4:1.
+const imix = "IMIX"
+
+var imixShares, imixLens = []int{7, 4, 1}, []int{54, 590, 1514}
+
+// imixBits is the labs' estimate of bits per packet of the mix, as frames
+// without FCS.
+const imixBits = (7*54 + 4*590 + 1514) * 8 / 12.0
+
+func newPlainSource(l *apu2.Lab, kind string, cpus []int) (_ source, err error) {
+	s := &plainSource{l: l, cpus: cpus, shares: []int{1}}
+	defer func() {
+		if err != nil {
+			err = errors.Join(err, s.Close())
+		}
+	}()
+	frame := frame4(0, 64)
+	copy(frame, apu2.IGB1MAC)
+	copy(frame[6:], apu2.GeneratorMAC)
+	s.frames = [][]byte{frame}
+	if kind == imix {
+		s.frames, s.shares = nil, imixShares
+		for _, n := range imixLens {
+			f := append(frame[:34:34], make([]byte, n-34)...)
+			binary.BigEndian.PutUint16(f[16:], uint16(n-wire.EthernetLen))
+			sum4(f)
+			udp(f[34:], uint16(n-34))
+			s.frames = append(s.frames, f)
+		}
+	}
+	out, err := l.Generator.Port(apu2.Gen0)
+	if err != nil {
+		return nil, err
+	}
+	var code asm.Instructions
+	if kind == "2,000 UDP ports" {
+		// The UDP checksum is zero, and so there is none to mend.
+		code = asm.Instructions{
+			asm.Mov.Reg(asm.R6, asm.R1),
+			asm.FnGetPrandomU32.Call(),
+			asm.Mod.Imm32(asm.R0, 2000),
+			asm.LoadMem(asm.R1, asm.R6, 0, asm.Word),
+			asm.LoadMem(asm.R2, asm.R6, 4, asm.Word),
+			asm.Mov.Reg(asm.R3, asm.R1),
+			asm.Add.Imm(asm.R3, 36),
+			asm.JGT.Reg(asm.R3, asm.R2, "send"),
+			asm.StoreMem(asm.R1, 34, asm.R0, asm.Half),
+		}
+	}
+	code = append(code,
+		asm.Mov.Imm(asm.R1, int32(out.Index)).WithSymbol("send"),
+		asm.Mov.Imm(asm.R2, 0),
+		asm.FnRedirect.Call(),
+		asm.Return())
+	if s.prog, err = xdpProgram(code); err != nil {
+		return nil, err
+	}
+	if s.drop, err = xdpProgram(asm.Instructions{asm.Mov.Imm(asm.R0, 1), asm.Return()}); err != nil { // XDP_DROP
+		return nil, err
+	}
+	// A program that is attached nowhere takes milliseconds to be run.
+	err = netns.Join(netns.Port{NS: l.Generator, Name: "hold", Down: true}, netns.Port{NS: l.Generator, Name: "holdx", Down: true})
+	if err == nil {
+		err = errors.Join(s.attach(l.Generator, "hold", s.prog), s.attach(l.Receiver, apu2.Rcv0, s.drop))
+	}
+	return s, err
+}
+
+func xdpProgram(code asm.Instructions) (*ebpf.Program, error) {
+	return ebpf.NewProgram(&ebpf.ProgramSpec{Name: "bench", Type: ebpf.XDP, License: "BSD", Instructions: code})
+}
+
+func (s *plainSource) attach(ns *netns.Namespace, port string, p *ebpf.Program) error {
+	attrs, err := ns.Port(port)
+	if err != nil {
+		return err
+	}
+	return ns.Do(func() error {
+		l, err := link.AttachXDP(link.XDPOptions{Program: p, Interface: attrs.Index})
+		if err == nil {
+			s.links = append(s.links, l)
+		}
+		return err
+	})
+}
+
+// Send ignores rate: it sends what it can.
+func (s *plainSource) Send(ctx context.Context, _ float64, d time.Duration) error {
+	errs := make(chan error, len(s.cpus))
+	for _, cpu := range s.cpus {
+		go func() {
+			errs <- s.l.Generator.Do(func() error {
+				var set unix.CPUSet
+				set.Set(cpu)
+				if err := unix.SchedSetaffinity(0, &set); err != nil {
+					return fmt.Errorf("sender on CPU %d: %w", cpu, err)
+				}
+				for start := time.Now(); time.Since(start) < d && ctx.Err() == nil; {
+					for i, f := range s.frames {
+						n := uint32(s.shares[i] * 512)
+						if _, err := s.prog.Run(&ebpf.RunOptions{Data: f, Flags: 1 << 1, Repeat: n, BatchSize: 64}); err != nil { // live frames
+							return fmt.Errorf("sender on CPU %d: %w", cpu, err)
+						}
+						s.sent.Add(uint64(n))
+					}
+				}
+				return nil
+			})
+		}()
+	}
+	var err error
+	for range s.cpus {
+		err = errors.Join(err, <-errs)
+	}
+	return err
+}
+
+func (s *plainSource) counts() (sent, received uint64, err error) {
+	p, err := s.l.Receiver.Port(apu2.Rcv0)
+	if err != nil {
+		return 0, 0, err
+	}
+	return s.sent.Load(), p.Statistics.RxPackets, nil
+}
+
+func (s *plainSource) Close() error {
+	var errs []error
+	for _, l := range s.links {
+		errs = append(errs, l.Close())
+	}
+	for _, p := range []*ebpf.Program{s.prog, s.drop} {
+		if p != nil {
+			errs = append(errs, p.Close())
+		}
+	}
+	return errors.Join(errs...)
+}
