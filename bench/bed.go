@@ -56,6 +56,7 @@ func (t table) String() string {
 type fibOf struct {
 	fib    *fib.FIB
 	v4, v6 []netip.Prefix // without those of the lab
+	s4, s6 []span         // of fib, once somebody asked
 }
 
 var fibs = struct {
@@ -267,6 +268,7 @@ const (
 // A bed is a router in memory with its frames, which one worker steps.
 type bed struct {
 	feed     feed
+	mix      mix
 	burst    int
 	stride   int
 	huge     bool // buffers in huge pages

@@ -95,7 +95,7 @@ func (c *pathCase) bed() (*bed, error) {
 	if err != nil {
 		return nil, err
 	}
-	b := &bed{burst: c.burst, stride: c.stride, huge: c.huge, table: t, frames: t.flows(c.table, c.mix, c.frames)}
+	b := &bed{mix: c.mix, burst: c.burst, stride: c.stride, huge: c.huge, table: t, frames: t.flows(c.table, c.mix, c.frames)}
 	if c.drop != 0 {
 		b.feed = repeat
 		for i := range b.frames {

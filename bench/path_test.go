@@ -83,7 +83,7 @@ func TestPeer(t *testing.T) {
 				t.Fatal(err)
 			}
 			frames := append(variety(fibs), fibs.flows(c.table, mixed, 2000)...)
-			b := &bed{feed: once, burst: c.burst, stride: stride, minFrame: 60, table: fibs, frames: frames}
+			b := &bed{feed: once, mix: mixed, burst: c.burst, stride: stride, minFrame: 60, table: fibs, frames: frames}
 			if err := b.open(); err != nil {
 				t.Fatal(err)
 			}

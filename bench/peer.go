@@ -111,14 +111,20 @@ func (b *bed) writeCase(name string) error {
 		}
 		put(uint64(p.MAC), uint64(p.MTU), up, uint64(b.router.Ports()[i].MinFrame))
 	}
+	s4, s6, err := b.table.spans()
+	if err != nil {
+		return err
+	}
 	t := b.table.fib
 	put(uint64(len(t.Adj)))
 	if err := binary.Write(w, binary.LittleEndian, t.Adj); err != nil {
 		return err
 	}
-	s4, s6, err := spans(t)
-	if err != nil {
-		return err
+	// A family without frames gets no table.
+	if b.mix == v4 {
+		s6 = nil
+	} else if b.mix == v6 {
+		s4 = nil
 	}
 	for _, spans := range [][]span{s4, s6} {
 		put(uint64(len(spans)))
@@ -145,7 +151,14 @@ type span struct {
 }
 
 // spans returns the ranges of both families, as the table's dump tells them.
-func spans(t *fib.FIB) (s4, s6 []span, err error) {
+func (f *fibOf) spans() (s4, s6 []span, err error) {
+	if f.s4 == nil {
+		f.s4, f.s6, err = spansOf(f.fib)
+	}
+	return f.s4, f.s6, err
+}
+
+func spansOf(t *fib.FIB) (s4, s6 []span, err error) {
 	number := make(map[string]int)
 	for i := range t.Adj {
 		if s := t.Adj[i].String(); number[s] == 0 {

@@ -830,13 +830,17 @@ static void read_case(const char *name)
 	in += nadj * sizeof *adj;
 	st->adj = adj;
 	n4 = number();
-	struct span *s4 = spans(n4);
-	build4(st, s4, n4);
-	free(s4);
+	if (n4 > 0) {
+		struct span *s = spans(n4);
+		build4(st, s, n4);
+		free(s);
+	}
 	n6 = number();
-	struct span *s6 = spans(n6);
-	build6(st, s6, n6);
-	free(s6);
+	if (n6 > 0) {
+		struct span *s = spans(n6);
+		build6(st, s, n6);
+		free(s);
+	}
 
 	w.nframes = number();
 	w.frames = malloc(w.nframes * sizeof *w.frames);
