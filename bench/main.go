@@ -1,9 +1,12 @@
 // Bench measures nmfwd beside its peers and says which targets are met.
 //
-//	go run ./bench [-quick] [-only path,lookup] [-rows REGEXP]
+//	go run ./bench [-quick] [-only path,lookup] [-rows REGEXP] [-o DIR]
 //
-// It writes bench/results: for each question a text, a CSV file and a chart,
-// and all of them in results.txt.
+// The questions are path, instructions, lookup, load, idle, latency, scale and
+// wire; wire and parts of idle and latency need root, for they make network
+// namespaces. Each answer goes to bench/results as text, CSV and a chart (SVG).
+// Peers that do not run here are quoted from peers.csv. A C compiler and
+// valgrind are used where they are installed.
 package main
 
 import (

@@ -38,6 +38,8 @@ func machine() []string { return []string{"CPUs: " + strconv.Itoa(runtime.NumCPU
 
 func loadAverage() string { return "unknown" }
 
+func labIdle(*options, func(string, float64, []time.Duration)) error { return nil }
+
 func labLatency(*options, func(string, []time.Duration)) error { return nil }
 
 func onWire(*options) (*report, error) {

@@ -318,7 +318,7 @@ func labLatency(o *options, add func(string, []time.Duration)) error {
 		return err
 	}
 	for _, c := range []struct{ name, idle string }{{"nmfwd, adaptive", "adaptive"}, {"nmfwd, busy", "busy"}, {"kernel", ""}} {
-		took, err := pingLab(dir, bin, c.idle, 100*o.rounds)
+		took, _, err := pingLab(dir, bin, c.idle, 100*o.rounds, 0, 0)
 		if err != nil {
 			return fmt.Errorf("%s: %w", c.name, err)
 		}
@@ -327,43 +327,82 @@ func labLatency(o *options, add func(string, []time.Duration)) error {
 	return nil
 }
 
-func pingLab(dir, bin, idle string, n int) ([]time.Duration, error) {
-	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+// pingLab sends n pings through the lab, with wait between them, and returns how
+// long each took, and the CPU use in percent of nmfwd without traffic before.
+// Without an idle mode the kernel forwards.
+func pingLab(dir, bin, idle string, n int, quiet, wait time.Duration) (took []time.Duration, use float64, err error) {
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute+quiet+time.Duration(n)*wait)
 	defer cancel()
 	l, err := apu2.New(1, 1)
 	if err != nil {
-		return nil, err
+		return nil, 0, err
 	}
-	defer l.Close()
+	defer func() { err = errors.Join(err, l.Close()) }()
 	if idle == "" {
-		err = l.KernelRouter()
+		if err := l.KernelRouter(); err != nil {
+			return nil, 0, err
+		}
 	} else {
-		var conf string
-		if conf, err = labConf(dir, "option idle "+idle+"\n"); err != nil {
-			return nil, err
+		conf, err := labConf(dir, "option idle "+idle+"\n")
+		if err != nil {
+			return nil, 0, err
 		}
-		var fwd *apu2.NMFWD
-		if fwd, err = l.StartNMFWD(ctx, bin, conf, nil); err == nil {
-			defer fwd.Stop()
+		fwd, err := l.StartNMFWD(ctx, bin, conf, nil)
+		if err != nil {
+			return nil, 0, err
 		}
-	}
-	if err != nil {
-		return nil, err
+		defer fwd.Stop()
+		before, err := fwd.CPU()
+		if err != nil {
+			return nil, 0, err
+		}
+		time.Sleep(quiet)
+		after, err := fwd.CPU()
+		if err != nil {
+			return nil, 0, err
+		}
+		if quiet > 0 {
+			use = 100 * float64(after-before) / float64(quiet)
+		}
 	}
 	p, err := l.Generator.NewPinger(apu2.ReceiverAddrs[0].Addr())
 	if err != nil {
-		return nil, err
+		return nil, 0, err
 	}
 	defer p.Close()
-	var took []time.Duration
 	for i := range n + 10 {
+		time.Sleep(wait)
 		start := time.Now()
 		if err := p.Ping(56, time.Second); err != nil {
-			return nil, err
+			return nil, 0, err
 		}
 		if i >= 10 { // the first ones resolve neighbors
 			took = append(took, time.Since(start))
 		}
 	}
-	return took, nil
+	return took, use, nil
+}
+
+// labIdle measures nmfwd over AF_XDP without traffic.
+func labIdle(o *options, add func(string, float64, []time.Duration)) error {
+	if os.Geteuid() != 0 {
+		return nil
+	}
+	dir, err := os.MkdirTemp("", "bench")
+	if err != nil {
+		return err
+	}
+	defer os.RemoveAll(dir)
+	bin, err := buildNMFWD(dir)
+	if err != nil {
+		return err
+	}
+	for _, m := range idleModes {
+		took, use, err := pingLab(dir, bin, m.name, 5*o.rounds, 5*time.Second, 20*time.Millisecond)
+		if err != nil {
+			return fmt.Errorf("%s: %w", m.name, err)
+		}
+		add("AF_XDP, "+m.name, use, took)
+	}
+	return nil
 }
