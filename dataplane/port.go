@@ -152,6 +152,14 @@ type Queue struct {
 	Descriptor Descriptor
 }
 
+// Region returns the region of the queue's buffers.
+func (q *Queue) Region() *Region {
+	if q.RX != nil {
+		return q.RX.Region()
+	}
+	return q.TX.Region()
+}
+
 // Info says what a port is. It does not change while the port is open.
 type Info struct {
 	Name     string           // as the configuration calls it

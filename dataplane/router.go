@@ -155,7 +155,7 @@ func (r *Router) connect() error {
 					w.rx = append(w.rx, rxQueue{rx: q.RX, region: q.RX.Region(), port: pi, ingress: in, tally: w.in[in], host: hi == 1})
 				}
 				if o := &w.out[hi*len(r.ports)+pi]; q.TX != nil && o.tx == nil {
-					o.tx, o.txTally = q.TX, new(txTally)
+					o.tx, o.region, o.txTally = q.TX, q.TX.Region(), new(txTally)
 					if hi == 0 {
 						r.tx[pi][q.Index] = txOwner{w, o.txTally}
 					}
@@ -452,7 +452,7 @@ func (r *Router) Snapshot(s *Snapshot) {
 		for q := range o.TX {
 			o.TX[q] = TXSnapshot{}
 			if t := r.tx[i][q].tally; t != nil {
-				o.TX[q] = TXSnapshot{t.packets.Load(), t.bytes.Load(), t.full.Load()}
+				o.TX[q] = TXSnapshot{t.packets.Load(), t.bytes.Load(), t.full.Load(), t.copied.Load()}
 			}
 			o.TX[q].RingFull += p.Device.Counters(q).TXRingFull
 		}

@@ -48,6 +48,7 @@ func (t *tally) publish() {
 type txTally struct {
 	packets, bytes atomic.Uint64
 	full           atomic.Uint64 // bursts that found the ring full
+	copied         atomic.Uint64 // packets whose buffers are of another region
 	_              [64]byte
 }
 
@@ -109,6 +110,7 @@ type RXSnapshot struct {
 type TXSnapshot struct {
 	Packets, Bytes uint64
 	RingFull       uint64 // times a burst did not fit the ring
+	Copied         uint64 // packets that came from another region and were copied
 }
 
 // A WorkerSnapshot is the part of a Snapshot for one worker.

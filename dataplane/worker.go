@@ -59,6 +59,7 @@ type rxQueue struct {
 // worker: by its own TX queue, or by a hand-off to the worker that has one.
 type outlet struct {
 	tx       TX
+	region   *Region // of tx
 	txTally  *txTally
 	handoffs []*handoff // by region number, where tx is nil
 	port     int
@@ -378,7 +379,7 @@ func (w *Worker) flush(st *State, q *rxQueue, o *outlet) {
 		burst.frames -= lost.frames
 		burst.v6 -= lost.v6
 		burst.bytes -= lost.bytes
-		w.sent(q.tally, o, burst, q.host)
+		w.sent(q.tally, o, burst, q.region, q.host)
 	default:
 		if h := o.handoffs[q.regionNumber]; h != nil {
 			if sent = h.put(s, q.ingress); sent > 0 {
@@ -409,8 +410,8 @@ func batchOf(s []Slot) (b batch) {
 	return b
 }
 
-// sent counts what an outlet's TX queue took.
-func (w *Worker) sent(t *tally, o *outlet, b batch, fromHost bool) {
+// sent counts what an outlet's TX queue took of frames in a region.
+func (w *Worker) sent(t *tally, o *outlet, b batch, from *Region, fromHost bool) {
 	switch {
 	case o.host:
 		t.add(cToHost, uint64(b.frames))
@@ -427,6 +428,9 @@ func (w *Worker) sent(t *tally, o *outlet, b batch, fromHost bool) {
 	}
 	o.txTally.packets.Store(o.txTally.packets.Load() + uint64(b.frames))
 	o.txTally.bytes.Store(o.txTally.bytes.Load() + uint64(b.bytes))
+	if from != o.region {
+		o.txTally.copied.Store(o.txTally.copied.Load() + uint64(b.frames))
+	}
 }
 
 // takeHanded sends what another worker handed over. The end of these packets
@@ -452,7 +456,7 @@ func (w *Worker) takeHanded(st *State, h *handoff) int {
 		n := FrameSlots(s[i:])
 		t, host := w.in[w.ingress[i]], s[i].Flags&flagFromHost != 0
 		if i < sent {
-			w.sent(t, o, batchOf(s[i:i+n]), host)
+			w.sent(t, o, batchOf(s[i:i+n]), h.region, host)
 		} else if !host {
 			t.add(cDropped+int(reason), 1)
 		}

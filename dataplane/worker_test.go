@@ -91,6 +91,70 @@ func TestStepForwards(t *testing.T) {
 	checkSums(t, r)
 }
 
+// TestCopies sends between two regions: the frames arrive, and are counted as
+// copied (B8).
+func TestCopies(t *testing.T) {
+	a := newPort(t, memport.NewRegion("one", 1200, memport.Stride), memport.Config{Name: "A"})
+	b := newPort(t, memport.NewRegion("two", 1200, 2048), memport.Config{Name: "B"})
+	r := newRouter(t, labState(labRIB(t).Commit()), 1, dataplane.Options{}, &a.Port, &b.Port)
+	for i := range 67 {
+		a.Deliver(0, frame4(i, 64))
+	}
+	for r.Workers()[0].Step(0) > 0 {
+	}
+	if got := b.Transmit(0); len(got) != 67 || !bytes.Equal(got[66], forwarded(frame4(66, 64))) {
+		t.Errorf("got %d frames, want 67", len(got))
+	}
+	var s dataplane.Snapshot
+	r.Snapshot(&s)
+	if got := s.Ports[1].TX[0].Copied; got != 67 {
+		t.Errorf("got %d packets counted as copied, want 67", got)
+	}
+}
+
+// TestBadFramesElsewhere: bad frames on one ring cost the flow on another
+// nothing (N6).
+func TestBadFramesElsewhere(t *testing.T) {
+	region := memport.NewRegion("test", 6000, memport.Stride)
+	owners := dataplane.Owners{RX: []int{0, 0, 0, 0}, TX: []int{0, -1, -1, -1}}
+	a := newPort(t, region, memport.Config{Name: "A", RX: 4, TX: 4, Owners: owners})
+	b := newPort(t, region, memport.Config{Name: "B", RX: 4, TX: 4, Owners: owners})
+	r := newRouter(t, labState(labRIB(t).Commit()), 1, dataplane.Options{}, &a.Port, &b.Port)
+	bad := [][]byte{frame4(0, 1), frame4(0, 64)[:30], make([]byte, 60), {}}
+	seq := uint32(0)
+	for range 100 {
+		for i := range 128 {
+			if i%2 == 0 {
+				a.Deliver(0, bad[i/2%len(bad)])
+			} else {
+				a.Deliver(0, frame4(i, 64))
+			}
+		}
+		for range 20 {
+			seq++
+			f := frame4(7, 64)
+			binary.BigEndian.PutUint32(f[42:], seq)
+			if !a.Deliver(3, f) {
+				t.Fatal("ring 3 is full")
+			}
+		}
+		r.Workers()[0].Step(0)
+		b.Discard(0)
+	}
+	for r.Workers()[0].Step(0) > 0 {
+		b.Discard(0)
+	}
+	var s dataplane.Snapshot
+	r.Snapshot(&s)
+	if got := s.Ports[0].RX[3].Forwarded4; got != uint64(seq) {
+		t.Errorf("got %d packets of the good flow forwarded, want %d", got, seq)
+	}
+	if got := s.Ports[0].RX[0].Dropped[dataplane.DropTTL]; got == 0 {
+		t.Error("no bad frame was dropped")
+	}
+	checkSums(t, r)
+}
+
 // TestSchedules runs random schedules of deliver, step, transmit, publish and
 // faults over ports of different regions, rings and workers. After each, every
 // buffer is in exactly one place and every packet is accounted for; each flow

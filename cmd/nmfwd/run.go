@@ -234,6 +234,13 @@ func (d *daemon) report(plan dataplane.Plan, at setup.Placement) {
 			}
 		}
 	}
+	for i, a := range d.ports {
+		for _, b := range d.ports[i+1:] {
+			if ra, rb := a.Queues[0].Region(), b.Queues[0].Region(); ra != rb {
+				d.log.Info("frames between two ports are copied, their memory regions differ", "port", a.Name, "region", ra.Name(), "other", b.Name, "other_region", rb.Name())
+			}
+		}
+	}
 	if most, least := plan.Imbalance(); most > least+1 || least == 0 {
 		d.log.Warn("workers read different numbers of queues: set the ports' queues or option workers", "most", most, "least", least)
 	}

@@ -32,6 +32,7 @@ var (
 	receiveBytes    = desc("nmfwd_receive_bytes_total", "Bytes received.", "device", "queue")
 	transmitPackets = desc("nmfwd_transmit_packets_total", "Packets sent.", "device", "queue")
 	transmitBytes   = desc("nmfwd_transmit_bytes_total", "Bytes sent.", "device", "queue")
+	copied          = desc("nmfwd_copied_packets_total", "Packets sent that had to be copied, for they came from another memory region.", "device", "queue")
 	forwarded       = desc("nmfwd_forwarded_packets_total", "Packets forwarded, by the queue that they came in by.", "device", "queue", "family")
 	dropped         = desc("nmfwd_dropped_packets_total", "Packets dropped, by the queue that they came in by and by reason.", "device", "queue", "reason")
 	hostPackets     = desc("nmfwd_host_packets_total", "Packets given to the host stack and taken from it.", "device", "queue", "direction")
@@ -201,6 +202,7 @@ func (e emitter) port(p *dataplane.PortSnapshot) {
 		t, q := &p.TX[n], strconv.Itoa(n)
 		e.counter(transmitPackets, t.Packets, i.Name, q)
 		e.counter(transmitBytes, t.Bytes, i.Name, q)
+		e.counter(copied, t.Copied, i.Name, q)
 		e.counter(ringFull, t.RingFull, i.Name, q, "tx")
 	}
 }

@@ -65,7 +65,7 @@ func distinct() *preset {
 			}
 		}
 		for q := range p.Ports[i].TX {
-			p.Ports[i].TX[q] = dataplane.TXSnapshot{Packets: next(), Bytes: next(), RingFull: next()}
+			p.Ports[i].TX[q] = dataplane.TXSnapshot{Packets: next(), Bytes: next(), RingFull: next(), Copied: next()}
 		}
 	}
 	for i := range 3 {
@@ -190,7 +190,7 @@ func TestNames(t *testing.T) {
 	want := strings.Fields(`
 		nmfwd_build_info
 		nmfwd_config_last_reload_success_timestamp_seconds nmfwd_config_last_reload_successful nmfwd_config_reloads_total
-		nmfwd_dropped_packets_total nmfwd_fib_bytes nmfwd_fib_compile_seconds nmfwd_forwarded_packets_total
+		nmfwd_copied_packets_total nmfwd_dropped_packets_total nmfwd_fib_bytes nmfwd_fib_compile_seconds nmfwd_forwarded_packets_total
 		nmfwd_handoff_packets_total nmfwd_host_packets_total nmfwd_neighbor_conflicts_total nmfwd_neighbors
 		nmfwd_parked_packets nmfwd_port_info nmfwd_port_link_changes_total nmfwd_port_mtu_bytes nmfwd_port_up
 		nmfwd_punted_packets_total nmfwd_receive_bytes_total nmfwd_receive_packets_total nmfwd_ring_full_total nmfwd_routes
