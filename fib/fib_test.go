@@ -530,8 +530,28 @@ func TestLoad(t *testing.T) {
 	if got, want := dump(t, r.Commit()), dump(t, New(testPorts).Commit()); got != want {
 		t.Errorf("empty table: got\n%s, want\n%s", got, want)
 	}
-	if r.adj.ids = nil; r.b4.pool.live+r.b6.pool.live != 0 {
+	if r.b4.pool.live+r.b6.pool.live != 0 {
 		t.Errorf("%d and %d words in use by empty tables", r.b4.pool.live, r.b6.pool.live)
+	}
+}
+
+// The first commit of many routes makes the table in a pool of the right size:
+// each has an adjacency of its own, so that no chunk can be left out.
+func TestPoolSize(t *testing.T) {
+	r := New(testPorts)
+	var rts []Route
+	for i, p := range routes.Generate(20_000, true, 4) {
+		rts = append(rts, Route{Prefix: p, Origin: Static, Kind: OnLink, MTU: uint16(1 + i)})
+	}
+	must(t, r.SetPort(0, PortAttr{MTU: 65535}))
+	must(t, r.Load(rts))
+	want := r.b4.words()
+	r.Commit()
+	if got := len(r.b4.pool.words); got != want {
+		t.Errorf("table of %d words, want %d", got, want)
+	}
+	if got, most := cap(r.b4.pool.words), want+want/8; got != most {
+		t.Errorf("pool for %d words, want %d", got, most)
 	}
 }
 

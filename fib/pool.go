@@ -98,18 +98,13 @@ type chunk struct {
 func (p *pool) alloc(class uint8) uint32 {
 	n := 1 << class
 	p.live += n
+	if len(p.free[class]) == 0 && len(p.words)+n > cap(p.words) {
+		p.grow()
+	}
 	if l := len(p.free[class]); l > 0 {
 		at := p.free[class][l-1]
 		p.free[class] = p.free[class][:l-1]
 		return at
-	}
-	if len(p.words)+n > cap(p.words) {
-		p.grow()
-		if l := len(p.free[class]); l > 0 {
-			at := p.free[class][l-1]
-			p.free[class] = p.free[class][:l-1]
-			return at
-		}
 	}
 	at := len(p.words)
 	if uint64(at+n) > p.max {

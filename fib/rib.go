@@ -252,6 +252,10 @@ func (r *RIB) commit4() {
 	if b.pool.wasteful() {
 		b.pool, b.root, b.family.all = pool{max: b.pool.max}, copies[uint32]{}, true
 	}
+	if b.pool.words == nil {
+		n := b.words()
+		b.pool.words = make([]uint32, 0, n+n/8) // and room for changes
+	}
 	b.root.edit(1<<rootBits4, r.reclaimed)
 	r.slots(b.family, b.family.regions(), rootBits4, b.slot)
 	b.family.dirty = b.family.dirty[:0]

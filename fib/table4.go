@@ -79,6 +79,23 @@ func (b *builder4) size() int {
 	return 4 * (cap(b.root.cur)*(1+len(b.root.old)) + len(b.pool.words))
 }
 
+// words returns the most words that chunks for all routes take: what a table
+// has that is made at once, unless neighboring routes share adjacencies.
+func (b *builder4) words() int {
+	f, n := b.family, 0
+	var mid, low key // of the last chunks counted; none has length 0
+	for at := (place{}); at.block < len(f.index.blocks); at = f.index.next(at) {
+		k := f.entries[f.index.at(at)].key
+		if c := k.cut(rootBits4); k.len > rootBits4 && c != mid {
+			n, mid = n+1<<midBits4, c
+		}
+		if c := k.cut(32 - lowBits4); k.len > 32-lowBits4 && c != low {
+			n, low = n+1<<lowBits4, c
+		}
+	}
+	return n
+}
+
 // slot makes the root's entry i from the ranges within it.
 func (b *builder4) slot(i uint32, spans []span) {
 	b.drop(b.root.next[i])
