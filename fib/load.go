@@ -6,10 +6,11 @@ import (
 )
 
 // Load adds many routes at once, as Add does one by one; of two routes with the
-// same prefix and origin the later one counts. All are checked first: on error
-// none is added. It is fastest when rts is in the order of All. The patricia
-// trees are filled beside it: Commit does not wait for them, while Lookup,
-// Covering, and the next change of a route do.
+// same prefix and origin the later one counts. All are checked first: on an
+// error of that none is added. Only ErrFull may come later, where host routes of
+// neighbors take the room: then r is not to be used. It is fastest when rts is in
+// the order of All. The patricia trees are filled beside it: Commit does not wait
+// for them, while Lookup, Covering, and the next change of a route do.
 func (r *RIB) Load(rts []Route) error {
 	var n4, n6 int
 	for i := range rts {

@@ -49,7 +49,8 @@ func (r *RIB) neighborsOf(f *family) *neighbors {
 
 // SetNeighbor tells the RIB a neighbor's Ethernet address: routes through it
 // forward from the next Commit on, and if it is on a connected network of the
-// port, its own address does.
+// port, its own address does. The error wraps ErrFull if there is no room for the
+// host route: the neighbor is known then, and routes through it forward.
 func (r *RIB) SetNeighbor(port uint16, a netip.Addr, mac [6]byte) error {
 	if int(port) >= len(r.adj.ports) {
 		return fmt.Errorf("fib: neighbor %v: no port %d", a, port)

@@ -141,7 +141,9 @@ func (w *want) setAddr(a netip.Addr) {
 	w.addr = a.As16()
 }
 
-// Add adds a route, or replaces the one with the same prefix and origin.
+// Add adds a route, or replaces the one with the same prefix and origin. The
+// error wraps ErrFull if there is no room; one that names a neighbor says that the
+// route is in, but not the neighbor's host route.
 func (r *RIB) Add(rt Route) error {
 	if err := r.check(&rt); err != nil {
 		return err
