@@ -14,8 +14,8 @@ import (
 	"nmfwd/fib/neigh"
 )
 
-// Len is the length of an ARP packet for IPv4 over Ethernet, FrameLen that of
-// the frame that carries it, before the port pads it.
+// Len is the length of an ARP packet for IPv4 over Ethernet in bytes, FrameLen
+// that of the frame that carries it, before the port pads it.
 const (
 	Len      = 28
 	FrameLen = wire.EthernetLen + Len
@@ -27,7 +27,7 @@ const (
 	OpReply   = 2
 )
 
-const hardwareEthernet = 1
+const hardwareEthernet = 1 // RFC 826, ares_hrd$Ethernet
 
 // A Packet is the payload of a frame of [wire.TypeARP]. Accessors may be used
 // after Valid.

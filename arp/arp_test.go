@@ -188,7 +188,7 @@ func TestHandle(t *testing.T) {
 		{name: "request, unicast", frame: toUs + request + gatewayMAC + gateway + portMAC + own, want: answer(gatewayMAC, gateway)},
 		{name: "request to a virtual mac", frame: virtualMAC + gatewayMAC + "0806" + request + gatewayMAC + gateway + zeroMAC + own, want: answer(gatewayMAC, gateway)},
 		{name: "request to a multicast mac", frame: "01005e000001" + gatewayMAC + "0806" + request + gatewayMAC + gateway + zeroMAC + own, want: answer(gatewayMAC, gateway)},
-		{name: "request of an unknown host", frame: toAll + request + otherMAC + host + zeroMAC + own, want: answer(otherMAC, host)},
+		{name: "request of an unknown host", frame: broadcast + otherMAC + "0806" + request + otherMAC + host + zeroMAC + own, want: answer(otherMAC, host)},
 		{name: "request, ethernet source differs", frame: toAll + request + otherMAC + host + zeroMAC + own, want: answer(otherMAC, host)},
 		{name: "probe", frame: toAll + request + otherMAC + none + zeroMAC + own, want: answer(otherMAC, none)},
 		{name: "probe for another address", frame: toAll + request + otherMAC + none + zeroMAC + host},

@@ -30,7 +30,7 @@ var (
 )
 
 func TestSet(t *testing.T) {
-	long := wire.MACOf([]byte{1, 0, 0x5e, 0, 0, 1})
+	group := wire.MACOf([]byte{1, 0, 0x5e, 0, 0, 1})
 	tests := []struct {
 		name    string
 		key     Key
@@ -57,7 +57,7 @@ func TestSet(t *testing.T) {
 		{"IPv4-mapped", Key{0, addr("::ffff:198.18.0.203")}, mac1, false, "not the address"},
 		{"zone", Key{0, addr("fe80::1%igb1")}, mac1, false, "not the address"},
 		{"zero mac", gateway, 0, false, "00:00:00:00:00:00 is not a unicast MAC"},
-		{"multicast mac", gateway, long, false, "01:00:5e:00:00:01 is not a unicast MAC"},
+		{"multicast mac", gateway, group, false, "01:00:5e:00:00:01 is not a unicast MAC"},
 		{"broadcast mac", gateway, wire.Broadcast, false, "ff:ff:ff:ff:ff:ff is not a unicast MAC"},
 	}
 	tab := New(2, 4)
