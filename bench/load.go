@@ -309,12 +309,8 @@ func (l *loaded) change(rts []fib.Route) error {
 	rts = slices.Clone(rts)
 	r := fib.New(labPorts)
 	for i := range 8 {
-		for f, gw := range []string{"198.19.0.", "2001:2:0:8000::"} {
-			a, err := netip.ParseAddr(fmt.Sprintf("%s%d", gw, i+1))
-			if err != nil {
-				return fmt.Errorf("family %d: %w", f, err)
-			}
-			if err := r.SetNeighbor(1, a, macA); err != nil {
+		for _, gw := range []string{"198.19.0.", "2001:2:0:8000::"} {
+			if err := r.SetNeighbor(1, netip.MustParseAddr(fmt.Sprintf("%s%d", gw, i+1)), macA); err != nil {
 				return err
 			}
 		}
@@ -351,7 +347,7 @@ func (l *loaded) change(rts []fib.Route) error {
 	return nil
 }
 
-// Gaps steps a worker and notes the longest time between two calls.
+// A gaps steps a worker and notes the longest time between two calls.
 type gaps struct {
 	longest atomic.Int64
 	stop    atomic.Bool

@@ -27,11 +27,14 @@ type options struct {
 	rows    *regexp.Regexp // of rows to measure
 }
 
-// questions are what can be measured, in order.
-var questions = []struct {
+// A question is what one report answers.
+type question struct {
 	name string
 	run  func(*options) (*report, error)
-}{
+}
+
+// questions are what can be measured, in order.
+var questions = []question{
 	{"path", path},
 	{"instructions", instructions},
 	{"lookup", lookup},
@@ -91,12 +94,7 @@ func work(task string) error {
 func answer(o *options, only, dir string) error {
 	chosen := strings.Split(only, ",")
 	for _, name := range chosen {
-		if !slices.ContainsFunc(questions, func(q struct {
-			name string
-			run  func(*options) (*report, error)
-		}) bool {
-			return q.name == name
-		}) && only != "" {
+		if only != "" && !slices.ContainsFunc(questions, func(q question) bool { return q.name == name }) {
 			return fmt.Errorf("no question %q", name)
 		}
 	}
