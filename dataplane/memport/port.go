@@ -3,6 +3,7 @@ package memport
 import (
 	"cmp"
 	"fmt"
+	"hash/fnv"
 	"net"
 	"slices"
 	"sync"
@@ -207,11 +208,9 @@ func info(cfg Config) dataplane.Info {
 // nameMAC returns a locally administered unicast address that depends on name
 // alone (FNV-1a).
 func nameMAC(name string) net.HardwareAddr {
-	h := uint64(14695981039346656037)
-	for i := range len(name) {
-		h = (h ^ uint64(name[i])) * 1099511628211
-	}
-	return net.HardwareAddr{0x02, byte(h >> 32), byte(h >> 24), byte(h >> 16), byte(h >> 8), byte(h)}
+	h := fnv.New64a()
+	h.Write([]byte(name))
+	return append(net.HardwareAddr{0x02}, h.Sum(nil)[3:]...)
 }
 
 // Deliver receives a frame on RX ring queue. A frame longer than Info.BufSize

@@ -40,7 +40,7 @@ const (
 	Exclusive   = 0x800  // NR_EXCLUSIVE: no other descriptor on these rings
 	RXRingsOnly = 0x2000 // NR_RX_RINGS_ONLY
 	TXRingsOnly = 0x4000 // NR_TX_RINGS_ONLY
-	NoTXPoll    = 0x20000
+	NoTXPoll    = 0x20000 // NR_NO_TX_POLL
 )
 
 // The flags of a slot (NS_*). Bits 8 to 15 are a fragment count on receive and
