@@ -1,6 +1,5 @@
-// Package routes makes the routing tables that benchmarks use: a small one, and
-// large ones like those of the Internet's core, generated from a seed or read
-// from a file.
+// Package routes makes the large routing tables that benchmarks and tests use:
+// like those of the Internet's core, generated from a seed, or read from a file.
 package routes
 
 import (
