@@ -184,7 +184,7 @@ type DeviceCounters struct {
 	HostPackets  uint64 // left to the host stack by the backend
 	HostBytes    uint64
 	RXRingFull   uint64 // frames lost because the ring was full
-	TXRingFull   uint64 // transmit descriptors refused by the kernel
+	TXRingFull   uint64 // frames that the device did not take from its ring
 	DroppedBytes uint64 // bytes of frames lost, where the device tells
 }
 
