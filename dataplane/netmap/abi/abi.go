@@ -37,9 +37,9 @@ const (
 
 // The flags of a registration (NR_*).
 const (
-	Exclusive   = 0x800  // NR_EXCLUSIVE: no other descriptor on these rings
-	RXRingsOnly = 0x2000 // NR_RX_RINGS_ONLY
-	TXRingsOnly = 0x4000 // NR_TX_RINGS_ONLY
+	Exclusive   = 0x800   // NR_EXCLUSIVE: no other descriptor on these rings
+	RXRingsOnly = 0x2000  // NR_RX_RINGS_ONLY
+	TXRingsOnly = 0x4000  // NR_TX_RINGS_ONLY
 	NoTXPoll    = 0x20000 // NR_NO_TX_POLL
 )
 
