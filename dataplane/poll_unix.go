@@ -98,7 +98,7 @@ func (w *waker) wake() {
 // signal ends the sleep whether or not there is one. A descriptor that is full
 // of words not yet heard is as good as one more.
 func (w *waker) signal() {
-	one := [8]byte{7: 1}
+	one := [8]byte{1} // what eventfd(2) adds; a pipe takes any bytes
 	unix.Write(w.w, one[:])
 }
 

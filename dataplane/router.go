@@ -67,9 +67,9 @@ type linkState struct {
 	changes atomic.Uint64
 }
 
-// NewRouter puts workers between ports, whose queues say which one has them. The ports stay the
-// caller's to close, after Stop. The router forwards nothing until Publish and
-// Start.
+// NewRouter puts workers between ports, whose queues say which one has them. The
+// ports stay the caller's to close, after Stop. The router forwards nothing until
+// Publish and Start.
 func NewRouter(ports []*Port, workers int, opt Options) (*Router, error) {
 	if opt.Burst == 0 {
 		opt.Burst = DefaultBurst

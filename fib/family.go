@@ -17,7 +17,7 @@ type family struct {
 	index   sorted
 	tree    tree
 	filling chan struct{} // closed when the tree has all routes that Load added
-	count   [origins]int
+	count   [NumOrigins]int
 	max     int
 	dirty   []key // prefixes whose adjacency changed since the last commit
 	all     bool  // dirty stands for all prefixes

@@ -72,7 +72,7 @@ func (r *RIB) check(rt *Route) error {
 		return fmt.Errorf("fib: %v: IPv4-mapped prefix", p)
 	case p != p.Masked():
 		return fmt.Errorf("fib: %v: host bits set, %v meant?", p, p.Masked())
-	case rt.Origin == Neighbor || rt.Origin >= origins:
+	case rt.Origin == Neighbor || int(rt.Origin) >= NumOrigins:
 		return fmt.Errorf("fib: %v: origin %v", p, rt.Origin)
 	}
 	switch rt.Kind {
@@ -398,7 +398,7 @@ func (r *RIB) All() iter.Seq[Route] {
 
 // Len returns the number of routes of a family, 4 or 6, and an origin.
 func (r *RIB) Len(family int, o Origin) int {
-	if o >= origins {
+	if int(o) >= NumOrigins {
 		return 0
 	}
 	if family == 4 {

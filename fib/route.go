@@ -17,14 +17,15 @@ const (
 	Connected               // follows from a port's addresses
 	Static                  // configured
 	Kernel                  // learned from the system's table
-	origins
+
+	NumOrigins = int(Kernel) + 1
 )
 
 var originNames = [...]string{"neighbor", "connected", "static", "kernel"}
 
 // String returns the origin's name as metrics print it.
 func (o Origin) String() string {
-	if o < origins {
+	if int(o) < NumOrigins {
 		return originNames[o]
 	}
 	return fmt.Sprintf("origin %d", uint8(o))

@@ -78,8 +78,8 @@ type reload struct {
 
 // Stats describe the tables in use.
 type Stats struct {
-	Routes   [2][4]int // by family (IPv4, IPv6) and origin
-	FIBBytes [2]int    // by family
+	Routes   [2][fib.NumOrigins]int // by family (IPv4, IPv6) and origin
+	FIBBytes [2]int                 // by family
 
 	// Compiles count the compilations since the start by the time that they
 	// took: those of at most CompileBuckets[i], and in the end all others.
