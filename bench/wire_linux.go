@@ -303,8 +303,9 @@ func labConf(dir string, lines string) (string, error) {
 	return name, os.WriteFile(name, append(b, lines...), 0o644)
 }
 
-// labLatency pings through the lab, forwarded by nmfwd and by the kernel.
-func labLatency(o *options, add func(string, []time.Duration)) error {
+// withNMFWD calls f with a folder that is removed afterwards and an nmfwd built
+// in it. Without root, which the lab needs, it does nothing.
+func withNMFWD(f func(dir, bin string) error) error {
 	if os.Geteuid() != 0 {
 		return nil
 	}
@@ -317,14 +318,21 @@ func labLatency(o *options, add func(string, []time.Duration)) error {
 	if err != nil {
 		return err
 	}
-	for _, c := range []struct{ name, idle string }{{"nmfwd, adaptive", "adaptive"}, {"nmfwd, busy", "busy"}, {"kernel", ""}} {
-		took, _, err := pingLab(dir, bin, c.idle, 100*o.rounds, 0, 0)
-		if err != nil {
-			return fmt.Errorf("%s: %w", c.name, err)
+	return f(dir, bin)
+}
+
+// labLatency pings through the lab, forwarded by nmfwd and by the kernel.
+func labLatency(o *options, add func(string, []time.Duration)) error {
+	return withNMFWD(func(dir, bin string) error {
+		for _, c := range []struct{ name, idle string }{{"nmfwd, adaptive", "adaptive"}, {"nmfwd, busy", "busy"}, {"kernel", ""}} {
+			took, _, err := pingLab(dir, bin, c.idle, 100*o.rounds, 0, 0)
+			if err != nil {
+				return fmt.Errorf("%s: %w", c.name, err)
+			}
+			add("ping through the lab: "+c.name, took)
 		}
-		add("ping through the lab: "+c.name, took)
-	}
-	return nil
+		return nil
+	})
 }
 
 // pingLab sends n pings through the lab, with wait between them, and returns how
@@ -385,24 +393,14 @@ func pingLab(dir, bin, idle string, n int, quiet, wait time.Duration) (took []ti
 
 // labIdle measures nmfwd over AF_XDP without traffic.
 func labIdle(o *options, add func(string, float64, []time.Duration)) error {
-	if os.Geteuid() != 0 {
-		return nil
-	}
-	dir, err := os.MkdirTemp("", "bench")
-	if err != nil {
-		return err
-	}
-	defer os.RemoveAll(dir)
-	bin, err := buildNMFWD(dir)
-	if err != nil {
-		return err
-	}
-	for _, m := range idleModes {
-		took, use, err := pingLab(dir, bin, m.name, 5*o.rounds, 5*time.Second, 20*time.Millisecond)
-		if err != nil {
-			return fmt.Errorf("%s: %w", m.name, err)
+	return withNMFWD(func(dir, bin string) error {
+		for _, m := range idleModes {
+			took, use, err := pingLab(dir, bin, m.name, 5*o.rounds, 5*time.Second, 20*time.Millisecond)
+			if err != nil {
+				return fmt.Errorf("%s: %w", m.name, err)
+			}
+			add("AF_XDP, "+m.name, use, took)
 		}
-		add("AF_XDP, "+m.name, use, took)
-	}
-	return nil
+		return nil
+	})
 }
