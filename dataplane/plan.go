@@ -36,6 +36,11 @@ func MakePlan(ports []Rings, workers, cpus int) Plan {
 			o.RX[i] = (first + i) % workers
 		}
 		next = (first + r.RX) % workers
+		// A reader of the port has its host rings too: of another ring for each
+		// port, so that not all hosts are one worker's.
+		if r.RX > 0 {
+			o.Host = o.RX[len(p.Ports)%r.RX]
+		}
 		p.Ports = append(p.Ports, o)
 	}
 	for i, r := range ports {
@@ -94,8 +99,9 @@ func writers(ports []Owners, i, rings, workers int) []int {
 }
 
 // Spare returns the number of buffers that hand-off rings need in a region in
-// which every worker receives.
-func (p *Plan) Spare() int {
+// which every worker receives. Hosts, by port, say which ones have host rings;
+// nil means none.
+func (p *Plan) Spare(hosts []bool) int {
 	reads := make([]bool, p.Workers)
 	for _, o := range p.Ports {
 		for _, w := range o.RX {
@@ -103,9 +109,12 @@ func (p *Plan) Spare() int {
 		}
 	}
 	n := 0
-	for _, o := range p.Ports {
+	for i, o := range p.Ports {
 		for w, reads := range reads {
 			if reads && !slices.Contains(o.TX, w) {
+				n++
+			}
+			if reads && i < len(hosts) && hosts[i] && w != o.Host {
 				n++
 			}
 		}

@@ -2,6 +2,7 @@ package dataplane
 
 import (
 	"fmt"
+	"slices"
 	"testing"
 )
 
@@ -40,6 +41,9 @@ func TestMakePlan(t *testing.T) {
 							writers[w] = true
 						}
 						delete(writers, -1)
+						if !slices.Contains(o.RX, o.Host) {
+							t.Errorf("%s: port %d: worker %d has the host rings and reads no other", name, i, o.Host)
+						}
 						if want := min(workers, rings[i].TX); len(writers) != want {
 							t.Errorf("%s: port %d: got %d writers, want %d", name, i, len(writers), want)
 						}
@@ -92,15 +96,19 @@ func TestSpare(t *testing.T) {
 		name    string
 		ports   []Rings
 		workers int
+		hosts   []bool
 		want    int // hand-off rings
 	}{
-		{"a ring for each worker", []Rings{{2, 2}, {2, 2}}, 2, 0},
-		{"one worker per direction", []Rings{{1, 1}, {1, 1}}, 2, 2},
-		{"workers that read nothing", []Rings{{1, 1}, {1, 1}}, 1000, 2},
-		{"three readers, one TX ring", []Rings{{3, 3}, {3, 1}}, 3, 2},
+		{"a ring for each worker", []Rings{{2, 2}, {2, 2}}, 2, nil, 0},
+		{"one worker per direction", []Rings{{1, 1}, {1, 1}}, 2, nil, 2},
+		{"workers that read nothing", []Rings{{1, 1}, {1, 1}}, 1000, nil, 2},
+		{"three readers, one TX ring", []Rings{{3, 3}, {3, 1}}, 3, nil, 2},
+		{"hosts of one worker", []Rings{{1, 1}, {1, 1}}, 1, []bool{true, true}, 0},
+		{"hosts of four workers", []Rings{{4, 4}, {4, 4}}, 4, []bool{true, true}, 6},
+		{"a host of two", []Rings{{4, 4}, {4, 4}}, 4, []bool{false, true}, 3},
 	} {
 		p := MakePlan(c.ports, c.workers, 8)
-		if got := p.Spare(); got != c.want*handoffLen {
+		if got := p.Spare(c.hosts); got != c.want*handoffLen {
 			t.Errorf("%s: got %d buffers, want those of %d rings of %d", c.name, got, c.want, handoffLen)
 		}
 	}

@@ -215,8 +215,12 @@ type Port struct {
 type Rings struct{ RX, TX int }
 
 // Owners say which worker has each ring of a port: RX[i] reads RX ring i, TX[i]
-// writes TX ring i. -1 means that no worker uses the ring.
-type Owners struct{ RX, TX []int }
+// writes TX ring i, and Host has both host rings, where there are any. -1 means
+// that no worker uses the ring.
+type Owners struct {
+	RX, TX []int
+	Host   int
+}
 
 // A PortConfig says how a backend opens a port.
 type PortConfig struct {

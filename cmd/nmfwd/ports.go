@@ -20,14 +20,15 @@ import (
 type backend struct {
 	name  string
 	probe func(name string) (dataplane.Rings, error)
+	hosts func(name string) bool // frames for the host of a port pass through nmfwd
 	open  func(cfgs []dataplane.PortConfig, o config.Options, log *slog.Logger) ([]*dataplane.Port, error)
 }
 
 var backends = []backend{
-	{"netmap", netmap.Probe, func(cfgs []dataplane.PortConfig, o config.Options, log *slog.Logger) ([]*dataplane.Port, error) {
+	{"netmap", netmap.Probe, netmap.HasHost, func(cfgs []dataplane.PortConfig, o config.Options, log *slog.Logger) ([]*dataplane.Port, error) {
 		return netmap.Open(cfgs, netmap.Options{})
 	}},
-	{"afxdp", afxdp.Probe, func(cfgs []dataplane.PortConfig, o config.Options, log *slog.Logger) ([]*dataplane.Port, error) {
+	{"afxdp", afxdp.Probe, func(string) bool { return false }, func(cfgs []dataplane.PortConfig, o config.Options, log *slog.Logger) ([]*dataplane.Port, error) {
 		return afxdp.Open(cfgs, afxdp.Options{FrameSize: o.BufferSize, Note: func(s string) { log.Info(s) }})
 	}},
 }
@@ -75,6 +76,10 @@ func openPorts(cfg *config.Config, log *slog.Logger) (ports []*dataplane.Port, p
 	if plan, at, err = setup.Plan(cfg, rings, cpus); err != nil {
 		return nil, plan, at, coded{exDataErr, err}
 	}
+	hosts := make([]bool, len(devices))
+	for i, p := range devices {
+		hosts[i] = p.Host && backends[kinds[i]].hosts(p.Name)
+	}
 	own := setup.Own(cfg)
 	ports = make([]*dataplane.Port, len(devices))
 	for k := range backends {
@@ -86,7 +91,7 @@ func openPorts(cfg *config.Config, log *slog.Logger) (ports []*dataplane.Port, p
 			}
 			c := dataplane.PortConfig{
 				Name: p.Name, Host: p.Host, MTU: p.MTU, BufSize: cfg.Options.BufferSize,
-				Owners: plan.Ports[i], Spare: plan.Spare(), Addrs: own, MAC: p.MAC, MACs: p.VMACs, Keep: p.OffloadKeep,
+				Owners: plan.Ports[i], Spare: plan.Spare(hosts), Addrs: own, MAC: p.MAC, MACs: p.VMACs, Keep: p.OffloadKeep,
 				Native:   cfg.Options.Require == config.RequireNative,
 				ZeroCopy: cfg.Options.Require == config.RequireZeroCopy,
 			}

@@ -40,6 +40,13 @@ func Available() error {
 // than these.
 func Probe(name string) (dataplane.Rings, error) { return probe(System(), name) }
 
+// HasHost reports whether there is a host stack behind the port called name: a
+// VALE port or pipe has none.
+func HasHost(name string) bool {
+	_, k, err := parseName(name, func(string) bool { return true })
+	return err == nil && k == nic
+}
+
 func probe(k Kernel, name string) (dataplane.Rings, error) {
 	kernelName, _, err := parseName(name, exists(k))
 	if err != nil {

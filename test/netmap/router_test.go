@@ -116,7 +116,7 @@ func TestRouter(t *testing.T) {
 					plan := dataplane.MakePlan([]dataplane.Rings{{RX: 1, TX: 1}, {RX: 1, TX: 1}}, workers, workers)
 					var cfgs []dataplane.PortConfig
 					for i, name := range []string{tt.b, tt.c} {
-						cfgs = append(cfgs, dataplane.PortConfig{Name: name, Owners: plan.Ports[i], Spare: plan.Spare()})
+						cfgs = append(cfgs, dataplane.PortConfig{Name: name, Owners: plan.Ports[i], Spare: plan.Spare(nil)})
 					}
 					ports := open(t, cfgs)
 					a, d := newEnd(t, open(t, spare(configs(tt.a)))[0]), newEnd(t, open(t, spare(configs(tt.d)))[0])
