@@ -27,13 +27,15 @@ var may = map[string][]string{
 	"arp":                   {"fib/neigh", "dataplane/wire"},
 	"ndp":                   {"fib/neigh", "dataplane/wire"},
 	"dataplane":             {"fib", "dataplane/wire"},
-	"dataplane/afxdp":       {"dataplane", "dataplane/wire"},
+	"dataplane/afxdp":       {"dataplane", "dataplane/nic", "dataplane/wire"},
 	"dataplane/memport":     {"dataplane", "dataplane/wire"},
 	"dataplane/netmap":      {"dataplane", "dataplane/wire", "dataplane/netmap/abi"},
 	"dataplane/netmap/abi":  {},
 	"dataplane/netmap/fake": {"dataplane", "dataplane/wire", "dataplane/netmap", "dataplane/netmap/abi"},
 	"dataplane/control":     {"arp", "ndp", "fib", "fib/neigh", "dataplane", "dataplane/wire"},
 	"dataplane/metrics":     {"dataplane"},
+	"dataplane/nic":         {},
+	"dataplane/nic/fake":    {"dataplane/nic"},
 }
 
 // commands are the folders whose packages may import everything.
