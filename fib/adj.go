@@ -65,6 +65,7 @@ func (a *adjacencies) init(ports []PortAttr) {
 	a.ids = make(map[want]uint32)
 	a.wants = make([]want, aliases)
 	a.refs = make([]uint32, aliases)
+	a.out.make = func(n, c int) []Adjacency { return make([]Adjacency, n, c) }
 }
 
 func (w *want) hopKey() hopKey {

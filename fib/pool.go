@@ -4,6 +4,8 @@ package fib
 // the next one by repeating the changes made since, so that publishing costs
 // what changed, not the array's size.
 type copies[T any] struct {
+	make func(n, c int) []T // returns n zero entries with room for c
+
 	cur  []T // the version published last
 	next []T // what edit returned, until publish
 	old  []retired[T]
@@ -42,7 +44,7 @@ func (c *copies[T]) edit(n int, reclaimed uint64) {
 		if n > len(c.cur) && len(c.cur) > 0 {
 			room += n / 4
 		}
-		c.next = make([]T, n, room)
+		c.next = c.make(n, room)
 		copy(c.next, c.cur)
 	}
 	if c.cur != nil {
@@ -81,6 +83,7 @@ const maxClass = maxStride
 // uses does not change until no reader is left. A chunk of class c is 1<<c
 // words.
 type pool struct {
+	mem   *memory
 	words []uint32
 	free  [maxClass + 1][]uint32
 	old   []chunk // retired, oldest first
@@ -124,7 +127,7 @@ func (p *pool) wasteful() bool {
 // grow moves the words to a larger array. Readers keep the old one, so all that
 // is retired is free in the new one.
 func (p *pool) grow() {
-	w := make([]uint32, len(p.words), 2*cap(p.words)+1<<14)
+	w := p.mem.words(len(p.words), 2*cap(p.words)+1<<14)
 	copy(w, p.words)
 	p.words = w
 	p.reclaim(^uint64(0))
@@ -134,6 +137,12 @@ func (p *pool) grow() {
 func (p *pool) retire(at uint32, class uint8, gen uint64) {
 	p.live -= 1 << class
 	p.old = append(p.old, chunk{at, class, gen})
+}
+
+// reset makes p a pool without chunks, with room for n words.
+func (p *pool) reset(n int) {
+	*p = pool{mem: p.mem, max: p.max}
+	p.words = p.mem.words(n, n)[:0]
 }
 
 // reclaim frees what was retired up to generation gen.

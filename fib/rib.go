@@ -36,11 +36,13 @@ type RIB struct {
 	b4        builder4
 	b6        builder6
 	sweep     sweep
+	memory    memory
 	gen       uint64
 	reclaimed uint64
 }
 
-// New returns an empty RIB for ports, which are numbered as in the slice.
+// New returns an empty RIB for ports, which are numbered as in the slice. Its
+// tables lie in huge pages where the system has them.
 func New(ports []PortAttr) *RIB {
 	r := &RIB{
 		v4: family{family: 4, alias: aliases4, tree: tree4{uint32_tree.NewTreeV4()}, max: MaxRoutes4, all: true},
@@ -48,11 +50,16 @@ func New(ports []PortAttr) *RIB {
 	}
 	r.v4.entries = make([]entry, 1)
 	r.v6.entries = make([]entry, 1)
-	r.b4 = builder4{family: &r.v4, pool: pool{max: 1 << 31}}
-	r.b6 = builder6{family: &r.v6, pool: pool{max: 1 << (strideAt6 + lineClass)}}
+	root := copies[uint32]{make: r.memory.words}
+	r.b4 = builder4{family: &r.v4, root: root, pool: pool{mem: &r.memory, max: 1 << 31}}
+	r.b6 = builder6{family: &r.v6, root: root, pool: pool{mem: &r.memory, max: 1 << (strideAt6 + lineClass)}}
 	r.adj.init(ports)
 	return r
 }
+
+// UseSmallPages says, before the first Commit, that the system is not to be
+// asked for huge pages.
+func (r *RIB) UseSmallPages() { r.memory.small = true }
 
 // family returns the family of a.
 func (r *RIB) family(a netip.Addr) *family {
@@ -251,12 +258,10 @@ func (f *family) regions() []key {
 func (r *RIB) commit4() {
 	b := &r.b4
 	b.gen = r.gen
-	if b.pool.wasteful() {
-		b.pool, b.root, b.family.all = pool{max: b.pool.max}, copies[uint32]{}, true
-	}
-	if b.pool.words == nil {
+	if b.pool.words == nil || b.pool.wasteful() {
 		n := b.words()
-		b.pool.words = make([]uint32, 0, n+n/8) // and room for changes
+		b.pool.reset(n + n/8) // and room for changes
+		b.root, b.family.all = copies[uint32]{make: b.root.make}, true
 	}
 	b.root.edit(1<<rootBits4, r.reclaimed)
 	r.slots(b.family, b.family.regions(), rootBits4, b.slot)
@@ -267,7 +272,8 @@ func (r *RIB) commit6() {
 	b := &r.b6
 	b.gen = r.gen
 	if b.pool.wasteful() {
-		b.pool, b.root, b.family.all = pool{max: b.pool.max}, copies[uint32]{}, true
+		b.pool.reset(0)
+		b.root, b.family.all = copies[uint32]{make: b.root.make}, true
 	}
 	b.root.edit(1<<rootBits6, r.reclaimed)
 	for ks := b.family.regions(); len(ks) > 0; {
