@@ -25,11 +25,11 @@ func BenchmarkExchange(b *testing.B) {
 				if copied {
 					other = dataplane.NewRegion("2", make([]byte, int(bufs)*size), size, nil)
 				}
-				var down atomic.Bool
+				var state atomic.Uint32
 				in, inSlots := newRing(n, size, 2)
 				out, outSlots := newRing(n, size, 2+n)
-				from := &rx{ring: in, slots: inSlots, region: region, bufs: bufs}
-				to := &tx{ring: out, slots: outSlots, region: other, bufs: bufs, down: &down, sync: func() error { return nil }}
+				from := &rx{ring: in, slots: inSlots, region: region, bufs: bufs, state: &state}
+				to := &tx{ring: out, slots: outSlots, region: other, bufs: bufs, least: minFrame, state: &state, sync: func() error { return nil }}
 				for i := range inSlots {
 					inSlots[i].Len = 60
 				}

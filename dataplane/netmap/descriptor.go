@@ -14,45 +14,60 @@ import (
 // Send took leaves in the poll that ends the worker's round. An explicit sync is
 // made for a descriptor that has a TX ring only, for it would end every sleep,
 // and to take sent slots back, which poll(2) puts off until the ring is full.
+//
+// The worker alone touches fd and the rings, but while parked is set: then the
+// port may bind them anew.
 type descriptor struct {
-	kernel Kernel
-	port   string
-	fd     int
-	down   *atomic.Bool // the port's
-	rx     *rx          // nil where the queue has none
-	tx     *tx
+	port   *port
+	ring   int // number
+	mode   uint32
+	flags  uint64
+	fd     int           // -1 while it is closed
+	rx     *rx           // nil where the queue has none
+	tx     *tx           //
+	parked atomic.Bool   // set by the worker when it has let go of closed rings, cleared by the port
+	rounds atomic.Uint32 // calls of Before that did their work
 }
 
 // FD returns the descriptor to poll, -1 where poll(2) does not know it.
 func (d *descriptor) FD() int {
-	if !d.kernel.Pollable() {
+	if d.parked.Load() || !d.port.kernel.Pollable() {
 		return -1
 	}
 	return d.fd
 }
 
-// Before syncs what poll(2) does not.
+// Before syncs what poll(2) does not. A descriptor of which a call failed is no
+// error for the worker: the port takes care of it.
 func (d *descriptor) Before(bool) (int16, error) {
-	if d.down.Load() {
+	if s := d.port.state.Load(); s != 0 {
+		if s&closed != 0 && !d.parked.Load() && (d.rx == nil || d.rx.idle()) {
+			d.parked.Store(true)
+		}
 		return 0, nil
 	}
-	polled := d.rx != nil && d.kernel.Pollable()
+	d.rounds.Store(d.rounds.Load() + 1)
+	polled := d.rx != nil && d.port.kernel.Pollable()
 	if t := d.tx; t != nil {
 		if t.err != nil {
-			return 0, t.err
+			d.port.fail(t.err)
+			t.err = nil
+			return 0, nil
 		}
 		if t.queued && !polled || t.low() {
 			if err := t.sync(); err != nil {
-				return 0, err
+				d.port.fail(err)
+				return 0, nil
 			}
 		}
 		t.queued, t.synced = false, false
+		t.watch()
 	}
 	if d.rx == nil {
 		return 0, nil
 	}
 	if !polled {
-		return unix.POLLIN, d.rxSync()
+		d.rxSync()
 	}
 	return unix.POLLIN, nil
 }
@@ -63,26 +78,28 @@ func (d *descriptor) After(revents int16) error {
 	switch {
 	case d.rx == nil:
 	case revents&unix.POLLNVAL != 0:
-		return fmt.Errorf("netmap: port %s: poll: %w", d.port, unix.EBADF)
-	case revents&unix.POLLERR != 0 && !d.down.Load():
-		return d.rxSync()
+		d.port.fail(fmt.Errorf("poll: %w", unix.EBADF))
+	case revents&unix.POLLERR != 0:
+		if d.port.state.Load() == 0 {
+			d.rxSync()
+		}
 	default:
 		d.rx.watch()
 	}
 	return nil
 }
 
-func (d *descriptor) rxSync() error {
-	if err := d.kernel.RXSync(d.fd); err != nil {
-		return fmt.Errorf("netmap: port %s: receive: %w", d.port, err)
+func (d *descriptor) rxSync() {
+	if err := d.port.kernel.RXSync(d.fd); err != nil {
+		d.port.fail(fmt.Errorf("receive: %w", err))
+		return
 	}
 	d.rx.watch()
-	return nil
 }
 
 func (d *descriptor) txSync() error {
-	if err := d.kernel.TXSync(d.fd); err != nil {
-		return fmt.Errorf("netmap: port %s: transmit: %w", d.port, err)
+	if err := d.port.kernel.TXSync(d.fd); err != nil {
+		return fmt.Errorf("transmit: %w", err)
 	}
 	return nil
 }

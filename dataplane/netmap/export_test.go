@@ -19,8 +19,26 @@ const (
 	Pipe = pipe
 )
 
-// Look makes an open port read its link state now.
-func Look(p *dataplane.Port) { p.Device.(*port).look() }
+// Still makes ports whose links nobody looks after but the test, by Look and
+// Check.
+func Still(o Options) Options {
+	o.still = true
+	return o
+}
+
+// Look makes an open port read its link state now, and mend what is broken.
+func Look(p *dataplane.Port) { p.Device.(*port).tend(false) }
+
+// Check makes an open port look whether its rings move, as it does now and then.
+func Check(p *dataplane.Port) {
+	d := p.Device.(*port)
+	d.look()
+	if d.state.Load()&closed != 0 {
+		d.mend()
+		return
+	}
+	d.check()
+}
 
 // FD returns the descriptor of a queue, pollable or not.
 func FD(d dataplane.Descriptor) int { return d.(*descriptor).fd }

@@ -50,6 +50,27 @@ type Kernel interface {
 	// Link reports whether the network card called name is up, and whether it
 	// has a carrier.
 	Link(name string) (up, carrier bool, err error)
+
+	// Links returns a source of news about the links of network cards.
+	Links() (Links, error)
+
+	// Received returns how many frames the network card called name has
+	// received, by its driver's counters.
+	Received(name string) (uint64, error)
+
+	// Users names other processes that have the netmap device open, or says how
+	// to find them. It is empty where there are none.
+	Users() string
+}
+
+// Links tell of changes.
+type Links interface {
+	// Wait returns when some link may have changed since it was last called, or
+	// an error, from Close on at the latest.
+	Wait() error
+
+	// Close ends Wait. It may be called from any goroutine.
+	Close() error
 }
 
 // An Interface is what the operating system says of a network card.
@@ -59,4 +80,5 @@ type Interface struct {
 	Driver string // as the system calls it, empty where unknown
 	Native bool   // the driver itself supports netmap
 	Up     bool
+	InUse  bool // in netmap mode, where the system tells
 }

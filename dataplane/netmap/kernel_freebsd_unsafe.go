@@ -72,7 +72,7 @@ func request(name string, req uint, size int) ([]byte, error) {
 }
 
 // Interface asks net, and the capabilities of the interface: drivers that
-// support netmap themselves have one for it.
+// support netmap themselves have one for it, which is enabled in netmap mode.
 func (system) Interface(name string) (Interface, error) {
 	i, err := net.InterfaceByName(name)
 	if err != nil {
@@ -86,6 +86,7 @@ func (system) Interface(name string) (Interface, error) {
 		MAC: i.HardwareAddr, MTU: i.MTU, Up: i.Flags&net.FlagUp != 0,
 		Driver: strings.TrimRight(name, "0123456789"),
 		Native: binary.NativeEndian.Uint32(b[16:])&ifNetmap != 0,
+		InUse:  binary.NativeEndian.Uint32(b[20:])&ifNetmap != 0,
 	}, nil
 }
 
@@ -107,3 +108,53 @@ func (system) Link(name string) (up, carrier bool, err error) {
 // mediaSize is the size of struct ifmediareq: 32 bytes, a number and an aligned
 // pointer.
 const mediaSize = 32 + 2*int(unsafe.Sizeof(uintptr(0)))
+
+// Links listens to route(4).
+func (system) Links() (Links, error) {
+	s, err := unix.Socket(unix.AF_ROUTE, unix.SOCK_RAW|unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK, unix.AF_UNSPEC)
+	if err != nil {
+		return nil, err
+	}
+	return newSocketLinks(s), nil
+}
+
+// aboutLink reports whether a message of route(4) is about an interface. Its
+// type is its fourth byte.
+func aboutLink(m []byte) bool {
+	return len(m) > 3 && (m[3] == unix.RTM_IFINFO || m[3] == unix.RTM_IFANNOUNCE)
+}
+
+// An ifMIB is the beginning of struct ifmibdata of net/if_mib.h, which ends in
+// struct if_data of net/if.h, as both are from FreeBSD 11 on.
+type ifMIB struct {
+	_    [unix.IFNAMSIZ]byte
+	_    [9]int32
+	data struct {
+		_        [8]uint8
+		_        [2]uint32 // mtu, metric
+		_        uint64    // baudrate
+		ipackets uint64
+	}
+}
+
+// Received reads the variable of ifmib(4) for the interface.
+func (system) Received(name string) (uint64, error) {
+	i, err := net.InterfaceByName(name)
+	if err != nil {
+		return 0, noInterface(err)
+	}
+	const general = 1 // IFDATA_GENERAL
+	b, err := unix.SysctlRaw("net.link.generic.ifdata", i.Index, general)
+	if err != nil {
+		return 0, err
+	}
+	var m ifMIB
+	if len(b) < int(unsafe.Sizeof(m)) {
+		return 0, fmt.Errorf("net.link.generic.ifdata has %d bytes, want %d", len(b), unsafe.Sizeof(m))
+	}
+	copy(unsafe.Slice((*byte)(unsafe.Pointer(&m)), unsafe.Sizeof(m)), b)
+	return m.data.ipackets, nil
+}
+
+// Users says how to find other processes: the system does not tell simply.
+func (system) Users() string { return `see "fstat /dev/netmap"` }

@@ -5,10 +5,13 @@ import (
 	"net"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 
 	"golang.org/x/sys/unix"
+
+	"nmfwd/dataplane/netmap/abi"
 )
 
 const (
@@ -73,4 +76,47 @@ func (system) Link(name string) (up, carrier bool, err error) {
 	}
 	f := r.Uint16()
 	return f&unix.IFF_UP != 0, f&unix.IFF_RUNNING != 0, nil
+}
+
+// Links listens to rtnetlink(7).
+func (system) Links() (Links, error) {
+	s, err := unix.Socket(unix.AF_NETLINK, unix.SOCK_RAW|unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK, unix.NETLINK_ROUTE)
+	if err != nil {
+		return nil, err
+	}
+	if err := unix.Bind(s, &unix.SockaddrNetlink{Family: unix.AF_NETLINK, Groups: unix.RTMGRP_LINK}); err != nil {
+		unix.Close(s)
+		return nil, err
+	}
+	return newSocketLinks(s), nil
+}
+
+// aboutLink reports whether a message of the socket that Links listens to is
+// about a link: all of its group are.
+func aboutLink([]byte) bool { return true }
+
+func (system) Received(name string) (uint64, error) {
+	b, err := os.ReadFile("/sys/class/net/" + name + "/statistics/rx_packets")
+	if err != nil {
+		return 0, err
+	}
+	return strconv.ParseUint(strings.TrimSpace(string(b)), 10, 64)
+}
+
+// Users looks for the device among the open files of all processes.
+func (system) Users() string {
+	files, _ := filepath.Glob("/proc/[0-9]*/fd/*")
+	var users []string
+	for _, f := range files {
+		dir := filepath.Dir(filepath.Dir(f))
+		pid := filepath.Base(dir)
+		if l, err := os.Readlink(f); err != nil || l != abi.Device || pid == strconv.Itoa(os.Getpid()) {
+			continue
+		}
+		name, _ := os.ReadFile(dir + "/comm")
+		if u := fmt.Sprintf("%s (pid %s)", strings.TrimSpace(string(name)), pid); !slices.Contains(users, u) {
+			users = append(users, u)
+		}
+	}
+	return strings.Join(users, ", ")
 }

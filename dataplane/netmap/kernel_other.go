@@ -34,3 +34,6 @@ func (system) Pollable() bool                            { return false }
 func (system) SetBufSize(int) error                      { return errUnsupported }
 func (system) Interface(string) (Interface, error)       { return Interface{}, errUnsupported }
 func (system) Link(string) (up, carrier bool, err error) { return false, false, errUnsupported }
+func (system) Links() (Links, error)                     { return nil, errUnsupported }
+func (system) Received(string) (uint64, error)           { return 0, errUnsupported }
+func (system) Users() string                             { return "" }

@@ -12,6 +12,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -60,9 +61,13 @@ func config(name string, n int) dataplane.PortConfig {
 	return dataplane.PortConfig{Name: name, Owners: dataplane.Owners{RX: make([]int, n), TX: make([]int, n)}}
 }
 
+func (r *rig) options() netmap.Options {
+	return netmap.Still(netmap.Options{Kernel: r.Kernel, LockDir: r.locks})
+}
+
 func (r *rig) open(cfgs ...dataplane.PortConfig) []*dataplane.Port {
 	r.t.Helper()
-	ports, err := netmap.Open(cfgs, netmap.Options{Kernel: r.Kernel, LockDir: r.locks})
+	ports, err := netmap.Open(cfgs, r.options())
 	if err != nil {
 		r.t.Fatal(err)
 	}
@@ -103,7 +108,7 @@ func (r *rig) poll(ds ...dataplane.Descriptor) {
 func (r *rig) pollAll() {
 	r.t.Helper()
 	for _, p := range r.ports {
-		for _, q := range p.Queues {
+		for _, q := range append(p.Queues[:len(p.Queues):len(p.Queues)], p.Host...) {
 			r.poll(q.Descriptor)
 		}
 	}
@@ -134,7 +139,7 @@ func frame(n, size int) []byte {
 
 func size(n int) int { return 60 + n*31%1455 }
 
-// TestExchange sends 10,000 numbered frames through rings of 512 slots,
+// TestExchange is case B7: it sends 10,000 numbered frames through rings of 512 slots,
 // forwarded ones and ones made here mixed. Each has to leave once, in order,
 // and no buffer may be lost.
 func TestExchange(t *testing.T) {
@@ -254,7 +259,7 @@ func TestSchedules(t *testing.T) {
 	}
 }
 
-// TestRegions forwards between ports that share no memory.
+// TestRegions is case B8: it forwards between ports that share no memory.
 func TestRegions(t *testing.T) {
 	for _, tt := range []struct {
 		name   string
@@ -307,7 +312,8 @@ func TestRegions(t *testing.T) {
 	})
 }
 
-// TestSend has what Send must refuse, change or leave alone.
+// TestSend has what Send must refuse, change or leave alone. A frame longer than
+// a buffer, case B14, is never cut.
 func TestSend(t *testing.T) {
 	const more = dataplane.More
 	for _, tt := range []struct {
@@ -603,7 +609,8 @@ func TestSpoiledTX(t *testing.T) {
 	r, _ := newRig(t, fake.Card{})
 	cfg := config("c0", 1)
 	cfg.Spare = 2
-	q := r.open(cfg)[0].Queues[0]
+	p := r.open(cfg)[0]
+	q := p.Queues[0]
 	bufs, _ := q.TX.Region().Take(2)
 	slot := netmap.TXSlot(q.TX, 1)
 	good := slot.BufIdx
@@ -612,14 +619,18 @@ func TestSpoiledTX(t *testing.T) {
 	if n := q.TX.Send(q.TX.Region(), s); n != 1 {
 		t.Errorf("%d slots taken, want 1", n)
 	}
-	if _, err := q.Descriptor.Before(false); err == nil || err.Error() != "netmap: port c0: TX slot 1 has buffer 1, of 1200" {
+	if events, err := q.Descriptor.Before(false); events != 0 || err != nil {
+		t.Errorf("got events %d, %v", events, err)
+	}
+	if err := p.Device.(dataplane.Watcher).Changed(); err == nil || !strings.Contains(err.Error(), "transmit: slot 1 has buffer 1, of 1200") {
 		t.Errorf("got %v", err)
 	}
 	slot.BufIdx = good
 	q.TX.Region().Give([]uint32{s[0].Buf, s[1].Buf})
 }
 
-// TestReport sends by a card that tells of no completion unless asked.
+// TestReport is case B78: it sends by a card that tells of no completion unless
+// asked, bursts of eight frames and single ones.
 func TestReport(t *testing.T) {
 	r, c := newRig(t, fake.Card{TXSlots: 64, ReportOnly: true})
 	cfg := config("c0", 1)
@@ -629,9 +640,14 @@ func TestReport(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	sent := 0
-	for range 1000 {
-		s := make([]dataplane.Slot, 8)
+	sent, want := 0, 0
+	for i := range 1000 {
+		n := 8
+		if i%2 == 0 {
+			n = 1
+		}
+		want += n
+		s := make([]dataplane.Slot, n)
 		for i := range s {
 			s[i] = dataplane.Slot{Buf: bufs[i], Len: 60}
 		}
@@ -642,8 +658,11 @@ func TestReport(t *testing.T) {
 		r.poll(q.Descriptor)
 	}
 	q.TX.Region().Give(bufs)
-	if got := len(c[0].Sent(0)); sent != 8000 || got != sent {
-		t.Errorf("%d frames sent, %d on the wire, want 8000", sent, got)
+	if got := len(c[0].Sent(0)); sent != want || got != sent {
+		t.Errorf("%d frames sent, %d on the wire, want %d", sent, got, want)
+	}
+	if n := netmap.Free(q.TX); n != 63 {
+		t.Errorf("%d slots are free, want 63", n)
 	}
 }
 
@@ -694,7 +713,7 @@ func TestFullRing(t *testing.T) {
 	}
 }
 
-// TestUnequalRings opens cards with all combinations of rings and workers.
+// TestUnequalRings is case B11: it opens cards with all combinations of rings and workers.
 // Every RX ring has one reader, and what comes in by any of them leaves by a
 // ring of the same worker, if it has one.
 func TestUnequalRings(t *testing.T) {
@@ -752,35 +771,40 @@ func TestUnequalRings(t *testing.T) {
 	}
 }
 
-// TestRegistrations counts what resets a card: all rings enter netmap mode
-// once, with the control descriptor, and leave it once, with the last.
+// TestRegistrations is cases B2, B3 and B75: what resets a card happens twice.
+// All rings, those of the host too, enter netmap mode with the control
+// descriptor and leave it with the last, the host's descriptor is closed first
+// and the memory last. Each registration has an If of its own: the kernel writes
+// no ring of another into it.
 func TestRegistrations(t *testing.T) {
 	r, c := newRig(t, fake.Card{RXRings: 4, TXRings: 4})
 	cfg := config("c0", 4)
 	cfg.Owners.TX = []int{1, 1, 0, 0}
+	cfg.Host = true
 	r.open(cfg)
-	if c[0].Changes != 8 {
-		t.Errorf("%d ring changes, want 8", c[0].Changes)
+	if c[0].Changes != 10 {
+		t.Errorf("%d ring changes, want 10", c[0].Changes)
 	}
 	want := []string{
-		"register C c0 mode 1 ring 0 flags 0x0 extra 0: <nil>", "map C",
+		"register C c0 mode 3 ring 0 flags 0x0 extra 0: <nil>", "map C",
 		"register 0 c0 mode 4 ring 0 flags 0x2000 extra 0: <nil>", "register 1 c0 mode 4 ring 0 flags 0x4000 extra 0: <nil>",
 		"register 2 c0 mode 4 ring 1 flags 0x2000 extra 0: <nil>", "register 3 c0 mode 4 ring 1 flags 0x4000 extra 0: <nil>",
 		"register 4 c0 mode 4 ring 2 flags 0x0 extra 0: <nil>",
 		"register 5 c0 mode 4 ring 3 flags 0x0 extra 0: <nil>",
-		"close 5", "close 4", "close 3", "close 2", "close 1", "close 0", "close C", "unmap",
+		"register 6 c0 mode 2 ring 0 flags 0x0 extra 0: <nil>",
+		"close 6", "close 5", "close 4", "close 3", "close 2", "close 1", "close 0", "close C", "unmap",
 	}
 	for range 100 {
 		r.pollAll()
 		r.ports[0].Device.Counters(0)
 		r.ports[0].Device.LinkUp()
 	}
-	if c[0].Changes != 8 {
-		t.Errorf("%d ring changes after work, want 8", c[0].Changes)
+	if c[0].Changes != 10 {
+		t.Errorf("%d ring changes after work, want 10", c[0].Changes)
 	}
 	r.close()
-	if c[0].Changes != 16 {
-		t.Errorf("%d ring changes after close, want 16", c[0].Changes)
+	if c[0].Changes != 20 {
+		t.Errorf("%d ring changes after close, want 20", c[0].Changes)
 	}
 	got := r.Trace()
 	names := map[string]string{} // by descriptor
@@ -802,7 +826,7 @@ func TestRegistrations(t *testing.T) {
 	}
 }
 
-// TestRestart opens and closes ports a thousand times.
+// TestRestart is case B64: it opens and closes ports a thousand times.
 func TestRestart(t *testing.T) {
 	r, c := newRig(t, fake.Card{RXRings: 2, TXRings: 2}, fake.Card{})
 	for range 1000 {
@@ -832,7 +856,8 @@ func TestRestart(t *testing.T) {
 	}
 }
 
-// TestOpenErrors has what can be wrong at start. Nothing may stay open.
+// TestOpenErrors has what can be wrong at start, with cases B13, B65, B68 and
+// B76. Nothing may stay open.
 func TestOpenErrors(t *testing.T) {
 	card := func(f func(*dataplane.PortConfig)) []dataplane.PortConfig {
 		c := config("c0", 1)
@@ -847,7 +872,7 @@ func TestOpenErrors(t *testing.T) {
 		want   error
 		text   string
 	}{
-		{"no module", func(k *fake.Kernel, _ *fake.Card) { k.Missing = true }, card(none), fs.ErrNotExist, "netmap: open /dev/netmap: no such file or directory: load the module with "},
+		{"no module", func(k *fake.Kernel, _ *fake.Card) { k.Missing = true }, card(none), fs.ErrNotExist, "open /dev/netmap: no such file or directory: load the module with "},
 		{"no permission", func(k *fake.Kernel, _ *fake.Card) { k.Forbidden = true }, card(none), fs.ErrPermission, "run as root"},
 		{"older kernel", func(k *fake.Kernel, _ *fake.Card) { k.MinVersion, k.MaxVersion = 11, 13 }, card(none), netmap.ErrVersion, "the kernel's is 11, nmfwd's is 14"},
 		{"newer kernel", func(k *fake.Kernel, _ *fake.Card) { k.MinVersion, k.MaxVersion = 16, 17 }, card(none), netmap.ErrVersion, "the kernel's is 16, nmfwd's is 14"},
@@ -855,7 +880,6 @@ func TestOpenErrors(t *testing.T) {
 		{"no interface", nil, []dataplane.PortConfig{config("c0", 1), config("c9", 1)}, unix.ENXIO, "netmap: port c9: "},
 		{"down", func(_ *fake.Kernel, c *fake.Card) { c.Up = false }, card(none), nil, "netmap: port c0: the interface is down: "},
 		{"another mac", nil, card(func(c *dataplane.PortConfig) { c.MAC = net.HardwareAddr{2, 0, 0, 0, 0, 9} }), nil, "netmap: port c0: addresses other than the card's, "},
-		{"host on", nil, card(func(c *dataplane.PortConfig) { c.Host = true }), nil, "netmap: port c0: host rings are not supported yet: use host off"},
 		{"not native", func(_ *fake.Kernel, c *fake.Card) { c.Native = false }, card(func(c *dataplane.PortConfig) { c.Native = true }), nil, "no native netmap support"},
 		{"copies", func(_ *fake.Kernel, c *fake.Card) { c.Native = false }, card(func(c *dataplane.PortConfig) { c.ZeroCopy = true }), nil, "the device copies"},
 		{"planned for other rings", nil, []dataplane.PortConfig{config("c0", 2)}, nil, "netmap: port c0: 1 RX and 1 TX rings, planned for 2 and 2"},
@@ -865,13 +889,15 @@ func TestOpenErrors(t *testing.T) {
 		{"too many spare buffers", nil, card(func(c *dataplane.PortConfig) { c.Spare = 100000 }), unix.ENOMEM, "need at least 2 rings, 100130 buffers and 2 interfaces"},
 		{"twice", nil, []dataplane.PortConfig{config("c0", 1), config("netmap:c0", 1)}, unix.EBUSY, "another nmfwd has it (pid "},
 		{"ring picked", nil, []dataplane.PortConfig{config("c0-1", 1)}, nil, `use "port c0"`},
+		{"host ring picked", nil, []dataplane.PortConfig{config("c0^", 1)}, nil, `rings cannot be picked, nmfwd manages them itself: use "port c0"`},
+		{"vlan", nil, []dataplane.PortConfig{config("c0.100", 1)}, nil, `use "port c0" and "vlan 100 on c0"`},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			r, c := newRig(t, fake.Card{})
 			if tt.kernel != nil {
 				tt.kernel(r.Kernel, c[0])
 			}
-			p, err := netmap.Open(tt.cfgs, netmap.Options{Kernel: r.Kernel, LockDir: r.locks})
+			p, err := netmap.Open(tt.cfgs, r.options())
 			if err == nil {
 				r.ports = p
 				t.Fatal("no error")
@@ -886,7 +912,46 @@ func TestOpenErrors(t *testing.T) {
 	}
 }
 
-// TestNoMemory opens ports until the pools end, and reads what is needed.
+// TestOccupied opens a port that another program has: it is found and named. One
+// that is about to end is waited for.
+func TestOccupied(t *testing.T) {
+	for _, tt := range []struct {
+		name      string
+		exclusive bool
+		tellsUse  bool
+		used      bool
+		text      string
+	}{
+		{"exclusively", true, false, false, "netmap: port c0: register: device or resource busy: another program has it for itself: netmap is in use by pkt-gen (pid 77)"},
+		{"as the system tells", false, true, false, "netmap: port c0: another netmap program has it: device or resource busy: netmap is in use by pkt-gen (pid 77)"},
+		{"as the rings tell", false, false, true, "netmap: port c0: another netmap program has it: device or resource busy: its rings have been used: netmap is in use by pkt-gen (pid 77)"},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			r, c := newRig(t, fake.Card{})
+			r.TellsUse, r.Others = tt.tellsUse, "pkt-gen (pid 77)"
+			end := r.Occupy("c0", tt.exclusive)
+			if tt.used {
+				c[0].Reset(5)
+			}
+			cfg := config("c0", 1)
+			cfg.Host = true
+			_, err := netmap.Open([]dataplane.PortConfig{cfg}, r.options())
+			if !errors.Is(err, unix.EBUSY) || err.Error() != tt.text {
+				t.Errorf("\n got %v\nwant %s", err, tt.text)
+			}
+			timer := time.AfterFunc(150*time.Millisecond, end)
+			defer timer.Stop()
+			p, err := netmap.Open([]dataplane.PortConfig{cfg}, netmap.Options{Kernel: r.Kernel, LockDir: r.locks})
+			if err != nil {
+				t.Fatal(err)
+			}
+			r.ports = p
+		})
+	}
+}
+
+// TestNoMemory is case B62: it opens ports until the pools end, and reads what is
+// needed.
 func TestNoMemory(t *testing.T) {
 	for _, tt := range []struct {
 		name string
@@ -921,7 +986,7 @@ func TestLock(t *testing.T) {
 	if err == nil || errors.Is(err, unix.EBUSY) {
 		t.Errorf("another kernel without the card: got %v", err)
 	}
-	_, err = netmap.Open([]dataplane.PortConfig{config("c0", 1)}, netmap.Options{Kernel: r.Kernel, LockDir: r.locks})
+	_, err = netmap.Open([]dataplane.PortConfig{config("c0", 1)}, r.options())
 	if !errors.Is(err, unix.EBUSY) || !strings.Contains(err.Error(), fmt.Sprintf("(pid %d, ", os.Getpid())) {
 		t.Errorf("got %v, want %v", err, unix.EBUSY)
 	}
@@ -932,24 +997,26 @@ func TestLock(t *testing.T) {
 	r.open(config("c0", 1))
 }
 
-// TestInfo has what a port says of itself.
+// TestInfo has what a port says of itself: native or emulated is case B66.
 func TestInfo(t *testing.T) {
 	mac := net.HardwareAddr{2, 0, 0, 0, 0, 9}
 	r, c := newRig(t, fake.Card{RXSlots: 128, TXSlots: 256}, fake.Card{})
 	c[1].Native = false
+	h := config("c0", 1)
+	h.Host = true
 	v := config("netmap:vale0:p", 3)
 	v.Host = true // the default of the configuration: there is none to be had
 	x := config("x{1", 1)
 	x.MAC = mac
 	x.MTU = 1400
 	for i, want := range []dataplane.Info{
-		{Name: "c0", MAC: c[0].MAC, Driver: "fake", Mode: "native", ZeroCopy: true, RXRings: 1, TXRings: 1, RXSlots: 128, TXSlots: 256, MTU: 1500},
+		{Name: "c0", MAC: c[0].MAC, Driver: "fake", Mode: "native", ZeroCopy: true, RXRings: 1, TXRings: 1, RXSlots: 128, TXSlots: 256, MTU: 1500, Host: true},
 		{Name: "c1", MAC: c[1].MAC, Driver: "fake", Mode: "emulated", RXRings: 1, TXRings: 1, RXSlots: 64, TXSlots: 64, MTU: 1500},
 		{Name: "netmap:vale0:p", MAC: netmap.NameMAC("vale0:p"), Driver: "vale", Mode: "native", RXRings: 3, TXRings: 3, RXSlots: 64, TXSlots: 64, MTU: 1500},
 		{Name: "x{1", MAC: mac, Driver: "pipe", Mode: "native", ZeroCopy: true, RXRings: 1, TXRings: 1, RXSlots: 64, TXSlots: 64, MTU: 1400},
 	} {
 		want.Backend, want.BufSize, want.MinFrame = "netmap", 2048, 60
-		got := r.open([]dataplane.PortConfig{config("c0", 1), config("c1", 1), v, x}[i])[0]
+		got := r.open([]dataplane.PortConfig{h, config("c1", 1), v, x}[i])[0]
 		if fmt.Sprintf("%+v", got.Info) != fmt.Sprintf("%+v", want) {
 			t.Errorf("\n got %+v\nwant %+v", got.Info, want)
 		}
@@ -972,7 +1039,7 @@ func TestBufSize(t *testing.T) {
 		t.Errorf("buffers of %d bytes, want 2112", got)
 	}
 	b.BufSize = 4096
-	_, err := netmap.Open([]dataplane.PortConfig{b}, netmap.Options{Kernel: r.Kernel, LockDir: r.locks})
+	_, err := netmap.Open([]dataplane.PortConfig{b}, r.options())
 	if err == nil || !strings.Contains(err.Error(), "buffers have 2112 bytes, not 4096: another program") {
 		t.Errorf("got %v", err)
 	}
@@ -1124,7 +1191,10 @@ func TestPollError(t *testing.T) {
 	if _, err := q.Descriptor.Before(false); err != nil {
 		t.Errorf("Before: %v", err)
 	}
-	if err := q.Descriptor.After(r.Poll(netmap.FD(q.Descriptor), unix.POLLIN)); !errors.Is(err, unix.EIO) {
+	if err := q.Descriptor.After(r.Poll(netmap.FD(q.Descriptor), unix.POLLIN)); err != nil {
+		t.Errorf("After: %v", err)
+	}
+	if err := p.Device.(dataplane.Watcher).Changed(); !errors.Is(err, unix.EIO) {
 		t.Errorf("got %v, want %v", err, unix.EIO)
 	}
 }
@@ -1141,7 +1211,7 @@ func TestReset(t *testing.T) {
 		r.poll(q.Descriptor)
 		s := slots[:q.RX.Recv(slots[:1+rnd.IntN(4)])]
 		if rnd.IntN(20) == 0 {
-			c[0].Reset()
+			c[0].Reset(rnd.IntN(16))
 			if rnd.IntN(2) == 0 {
 				c[0].Deliver(0, frame(n, 60))
 				r.poll(q.Descriptor)
@@ -1154,11 +1224,11 @@ func TestReset(t *testing.T) {
 			free = append(free, s[i].Buf)
 		}
 		if rnd.IntN(20) == 0 {
-			c[0].Reset()
+			c[0].Reset(rnd.IntN(16))
 		}
 		q.RX.Release(free)
 		if rnd.IntN(20) == 0 {
-			c[0].Reset()
+			c[0].Reset(rnd.IntN(16))
 		}
 		if err := r.Census(1); err != nil {
 			t.Fatalf("step %d: %v", n, err)

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
+	"maps"
 	"os"
 	"strings"
 	"sync"
@@ -18,19 +19,19 @@ import (
 
 // Options are what Open needs besides the ports.
 type Options struct {
-	Kernel  Kernel // nil for the real one
-	LockDir string // where the lock files of ports are, empty for the system's place
-}
+	Kernel  Kernel       // nil for the real one
+	LockDir string       // where the lock files of ports are, empty for the system's place
+	Note    func(string) // is told what happens to ports, by any goroutine; it may be nil
 
-// linkInterval is the time between looks at a port's link state.
-const linkInterval = 100 * time.Millisecond
+	still bool // tests look after links themselves, and nobody waits for them
+}
 
 // Available returns nil when the netmap device opens and speaks our version.
 func Available() error {
 	k := System()
 	fd, err := open(k)
 	if err != nil {
-		return err
+		return fmt.Errorf("netmap: %w", err)
 	}
 	return k.Close(fd)
 }
@@ -54,14 +55,15 @@ func probe(k Kernel, name string) (dataplane.Rings, error) {
 	}
 	fd, err := open(k)
 	if err != nil {
-		return dataplane.Rings{}, err
+		return dataplane.Rings{}, fmt.Errorf("netmap: %w", err)
 	}
 	defer k.Close(fd)
-	p, err := portInfo(k, fd, kernelName)
+	i, err := portInfo(k, fd, kernelName)
 	if err != nil {
-		return dataplane.Rings{}, explain(name, err)
+		p := port{kernel: k, name: kernelName, control: fd}
+		return dataplane.Rings{}, fmt.Errorf("netmap: port %s: %w", name, p.explain(err))
 	}
-	return dataplane.Rings{RX: int(p.RXRings), TX: int(p.TXRings)}, nil
+	return dataplane.Rings{RX: int(i.RXRings), TX: int(i.TXRings)}, nil
 }
 
 // exists returns a function that reports whether there is a network card of a
@@ -78,31 +80,17 @@ func open(k Kernel) (int, error) {
 	fd, err := k.Open()
 	switch {
 	case errors.Is(err, os.ErrNotExist):
-		return -1, fmt.Errorf("netmap: %w: load the module with %q", err, loadCommand)
+		return -1, fmt.Errorf("%w: load the module with %q", err, loadCommand)
 	case errors.Is(err, os.ErrPermission):
-		return -1, fmt.Errorf("netmap: %w: run as root, or let the user read and write %s", err, abi.Device)
+		return -1, fmt.Errorf("%w: run as root, or let the user read and write %s", err, abi.Device)
 	case err != nil:
-		return -1, fmt.Errorf("netmap: %w", err)
+		return -1, err
 	}
 	if err := checkVersion(k, fd); err != nil {
 		k.Close(fd)
-		return -1, fmt.Errorf("netmap: %w", err)
+		return -1, err
 	}
 	return fd, nil
-}
-
-// explain says what an error of a registration means.
-func explain(name string, err error) error {
-	why := ""
-	switch {
-	case errors.Is(err, unix.ENXIO):
-		why = ": there is no such interface"
-	case errors.Is(err, unix.EBUSY):
-		why = ": another program has it for itself"
-	case errors.Is(err, unix.EINVAL):
-		why = ": netmap refuses it; the kernel's log tells why (loopback and ports with an MTU beyond the buffer size cannot be opened)"
-	}
-	return fmt.Errorf("netmap: port %s: register: %w%s", name, err, why)
 }
 
 // A port is one open port, from its lock to its queues.
@@ -113,32 +101,48 @@ type port struct {
 	kind   kind
 	iface  Interface // of a nic
 	lock   *os.File
+	note   func(string)
+	still  bool // of Options
 
-	control int // descriptor, -1 until opened
-	reg     abi.Register
+	control int          // descriptor, -1 while closed
+	reg     abi.Register // what the first one was answered
 	region  *region
-	nifp    *abi.If
+	nifp    *abi.If       // of control
+	spare   int           // buffers without a ring that came with the port
+	descs   []*descriptor // host's last
 	queues  []dataplane.Queue
-	fds     []int // of the queues
+	host    []dataplane.Queue
 
-	down      atomic.Bool // known to be down: calls would block
+	state     atomic.Uint32 // bits of what keeps workers off
 	noCarrier atomic.Bool
-	done      chan struct{} // closed to stop the link watcher
-	watcher   sync.WaitGroup
+	health
 
 	close sync.Once
 }
+
+// The bits of a port's state. Workers look at it before each call.
+const (
+	down   = 1 << iota // the interface is down: calls could block
+	closed             // the descriptors are closed, or to be closed when all workers have let go
+)
 
 // Open opens ports. Either all are opened or none. The ports have to be closed
 // in reverse order.
 //
 // A port has cfg.MAC or that of its interface; a VALE port or pipe, which has
 // none, gets one derived from its name. A VALE port or pipe is made with as many
-// rings as cfg.Owners has, and never has a host stack.
+// rings as cfg.Owners has, and never has a host stack. The spare buffers of a
+// region are as many as the port in it wants that wants most.
+//
+// Network cards lose their link when they enter netmap mode. Open returns when
+// those that had one have it again, or after a bounded time.
 func Open(cfgs []dataplane.PortConfig, opt Options) (_ []*dataplane.Port, err error) {
 	k := opt.Kernel
 	if k == nil {
 		k = System()
+	}
+	if opt.Note == nil {
+		opt.Note = func(string) {}
 	}
 	var opened []*port
 	defer func() {
@@ -149,7 +153,7 @@ func Open(cfgs []dataplane.PortConfig, opt Options) (_ []*dataplane.Port, err er
 		}
 	}()
 	for _, cfg := range cfgs {
-		p, err := newPort(k, cfg, opt.LockDir)
+		p, err := newPort(k, cfg, opt)
 		if err != nil {
 			return nil, err
 		}
@@ -161,14 +165,14 @@ func Open(cfgs []dataplane.PortConfig, opt Options) (_ []*dataplane.Port, err er
 	// All control descriptors first: none of what follows resets a card.
 	regions := map[uint16]*region{}
 	for _, step := range []func(*port) error{
-		func(p *port) error { return p.register(regions) },
-		func(p *port) error { return p.eachQueue(p.openQueue) },
+		func(p *port) error { return p.enter(regions) },
+		(*port).openQueues,
 	} {
 		for _, p := range opened {
 			if err := step(p); errors.Is(err, unix.ENOMEM) {
-				return nil, fmt.Errorf("%w: %s", err, need(opened, p))
+				return nil, fmt.Errorf("netmap: port %s: %w: %s", p.cfg.Name, err, need(opened, p))
 			} else if err != nil {
-				return nil, err
+				return nil, fmt.Errorf("netmap: port %s: %w", p.cfg.Name, err)
 			}
 		}
 	}
@@ -178,10 +182,16 @@ func Open(cfgs []dataplane.PortConfig, opt Options) (_ []*dataplane.Port, err er
 		if err != nil {
 			return nil, err
 		}
-		ports[i] = &dataplane.Port{Info: info, Queues: p.queues, Device: p}
+		ports[i] = &dataplane.Port{Info: info, Queues: p.queues, Host: p.host, Device: p}
+	}
+	if !opt.still {
+		waitLinks(opened)
 	}
 	for _, p := range opened {
-		p.watch()
+		p.look()
+		if !opt.still {
+			p.watch()
+		}
 	}
 	return ports, nil
 }
@@ -208,16 +218,13 @@ func setBufSize(k Kernel, cfgs []dataplane.PortConfig) error {
 }
 
 // newPort checks what can be before the kernel is asked, and locks the port.
-func newPort(k Kernel, cfg dataplane.PortConfig, lockDir string) (*port, error) {
+func newPort(k Kernel, cfg dataplane.PortConfig, opt Options) (*port, error) {
 	name, kind, err := parseName(cfg.Name, exists(k))
 	if err != nil {
 		return nil, err
 	}
-	p := &port{kernel: k, cfg: cfg, name: name, kind: kind, control: -1}
+	p := &port{kernel: k, cfg: cfg, name: name, kind: kind, note: opt.Note, still: opt.still, control: -1}
 	if kind == nic {
-		if cfg.Host {
-			return nil, fmt.Errorf("netmap: port %s: host rings are not supported yet: use host off", cfg.Name)
-		}
 		if p.iface, err = k.Interface(name); err != nil {
 			return nil, fmt.Errorf("netmap: port %s: %w", cfg.Name, err)
 		}
@@ -230,11 +237,12 @@ func newPort(k Kernel, cfg dataplane.PortConfig, lockDir string) (*port, error) 
 		if cfg.Native && !p.iface.Native {
 			return nil, fmt.Errorf("netmap: port %s: driver %s has no native netmap support", cfg.Name, p.iface.Driver)
 		}
+		_, p.hadCarrier, _ = k.Link(name)
 	}
 	if cfg.ZeroCopy && !p.zeroCopy() {
 		return nil, fmt.Errorf("netmap: port %s: the device copies", cfg.Name)
 	}
-	if p.lock, err = lockPort(lockDir, name); err != nil {
+	if p.lock, err = lockPort(opt.LockDir, name); err != nil {
 		return nil, fmt.Errorf("netmap: port %s: %w", cfg.Name, err)
 	}
 	return p, nil
@@ -244,29 +252,73 @@ func newPort(k Kernel, cfg dataplane.PortConfig, lockDir string) (*port, error) 
 // adapter and VALE copy.
 func (p *port) zeroCopy() bool { return p.kind == pipe || p.kind == nic && p.iface.Native }
 
-// register opens the control descriptor and maps the region that it is in,
-// unless an earlier port has.
-func (p *port) register(regions map[uint16]*region) error {
+// hasHost reports whether the port is opened with its host rings.
+func (p *port) hasHost() bool { return p.kind == nic && p.cfg.Host }
+
+// Another netmap program on a port may be one that is about to end, such as the
+// nmfwd before this one: its end is waited for.
+const (
+	usedTries = 20
+	usedPause = 100 * time.Millisecond
+)
+
+// errUsed says that somebody else uses the rings of a port.
+var errUsed = fmt.Errorf("another netmap program has it: %w", unix.EBUSY)
+
+// enter opens the control descriptor and maps the region that it is in, unless
+// an earlier port has.
+func (p *port) enter(regions map[uint16]*region) error {
+	for try := 1; ; try++ {
+		err := p.tryEnter(regions)
+		if !errors.Is(err, unix.EBUSY) {
+			return err
+		}
+		p.leave()
+		maps.DeleteFunc(regions, func(_ uint16, m *region) bool { return m.users == 0 })
+		if try == usedTries || p.still {
+			if u := p.kernel.Users(); u != "" {
+				err = fmt.Errorf("%w: netmap is in use by %s", err, u)
+			}
+			return err
+		}
+		time.Sleep(usedPause)
+	}
+}
+
+func (p *port) tryEnter(regions map[uint16]*region) error {
+	if p.kind == nic {
+		if i, err := p.kernel.Interface(p.name); err == nil && i.InUse {
+			return errUsed
+		}
+	}
 	fd, err := open(p.kernel)
 	if err != nil {
 		return err
 	}
 	p.control = fd
-	p.reg = abi.Register{Mode: abi.ModeAllNIC, ExtraBufs: uint32(p.cfg.Spare)}
+	reg := abi.Register{}
 	if p.kind != nic {
-		p.reg.RXRings, p.reg.TXRings = uint16(len(p.cfg.Owners.RX)), uint16(len(p.cfg.Owners.TX))
+		reg.RXRings, reg.TXRings = uint16(len(p.cfg.Owners.RX)), uint16(len(p.cfg.Owners.TX))
 	}
-	if err := register(p.kernel, fd, p.name, &p.reg); err != nil {
-		return explain(p.cfg.Name, err)
+	have := 0
+	if i, err := portInfo(p.kernel, fd, p.name); err == nil && regions[i.MemID] != nil {
+		have = regions[i.MemID].spare
 	}
+	if have < p.cfg.Spare {
+		reg.ExtraBufs = uint32(p.cfg.Spare - have)
+	}
+	if err := p.register(&reg); err != nil {
+		return err
+	}
+	p.reg = reg
 	m := regions[p.reg.MemID]
 	if m == nil {
 		if p.reg.MemSize != uint64(int(p.reg.MemSize)) || int(p.reg.MemSize) <= 0 {
-			return fmt.Errorf("netmap: port %s: a region of %d bytes cannot be mapped", p.cfg.Name, p.reg.MemSize)
+			return fmt.Errorf("a region of %d bytes cannot be mapped", p.reg.MemSize)
 		}
 		mem, err := p.kernel.Map(fd, int(p.reg.MemSize))
 		if err != nil {
-			return fmt.Errorf("netmap: port %s: map %d bytes: %w", p.cfg.Name, p.reg.MemSize, err)
+			return fmt.Errorf("map %d bytes: %w", p.reg.MemSize, err)
 		}
 		m = &region{id: p.reg.MemID, kernel: p.kernel, mem: mem}
 		regions[m.id] = m
@@ -274,29 +326,86 @@ func (p *port) register(regions map[uint16]*region) error {
 	m.users++
 	p.region = m
 	if p.nifp, err = abi.IfAt(m.mem, p.reg.Offset); err != nil {
-		return fmt.Errorf("netmap: port %s: %w", p.cfg.Name, err)
+		return err
 	}
-	for _, dir := range []int{abi.DirRX, abi.DirTX} {
-		if _, _, err := p.ring(p.reg.Offset, dir, 0); err != nil {
-			return err
+	if p.reg.ExtraBufs == 0 {
+		p.nifp.BufsHead = 0 // the kernel leaves what was there, and frees it at close
+	}
+	fresh := true
+	for dir, n := range []int{abi.DirRX: int(p.reg.RXRings), abi.DirTX: int(p.reg.TXRings)} {
+		if p.hasHost() {
+			n++
+		}
+		for i := range n {
+			r, slots, err := p.ringAt(p.reg.Offset, dir, i)
+			if err != nil {
+				return err
+			}
+			start := uint32(0)
+			if dir == abi.DirTX {
+				start = uint32(len(slots)) - 1
+			}
+			fresh = fresh && r.Head == 0 && r.Cur == 0 && r.Tail == start
 		}
 	}
 	if err := m.take(p.nifp, p.reg.ExtraBufs); err != nil {
-		return fmt.Errorf("netmap: port %s: %w", p.cfg.Name, err)
+		return err
 	}
+	p.spare = int(p.reg.ExtraBufs)
 	if rx, tx := len(p.cfg.Owners.RX), len(p.cfg.Owners.TX); rx != int(p.reg.RXRings) || tx != int(p.reg.TXRings) {
-		return fmt.Errorf("netmap: port %s: %d RX and %d TX rings, planned for %d and %d", p.cfg.Name, p.reg.RXRings, p.reg.TXRings, rx, tx)
+		return fmt.Errorf("%d RX and %d TX rings, planned for %d and %d", p.reg.RXRings, p.reg.TXRings, rx, tx)
 	}
-	if got := int(p.reg.ExtraBufs); got < p.cfg.Spare {
-		return fmt.Errorf("netmap: port %s: %d of %d buffers beyond those of the rings: %w", p.cfg.Name, got, p.cfg.Spare, unix.ENOMEM)
+	if p.kind == nic && !fresh {
+		return fmt.Errorf("%w: its rings have been used", errUsed)
+	}
+	if got := m.spare; got < p.cfg.Spare {
+		return fmt.Errorf("%d of %d buffers beyond those of the rings: %w", got, p.cfg.Spare, unix.ENOMEM)
 	}
 	return nil
 }
 
-// ring returns ring n of the registration whose If is at byte off.
-func (p *port) ring(off uint64, dir, n int) (*abi.Ring, []abi.Slot, error) {
+// register binds the control descriptor to all rings that the port is to have.
+func (p *port) register(r *abi.Register) error {
+	r.Mode = abi.ModeAllNIC
+	if p.hasHost() {
+		r.Mode = abi.ModeNICSW
+	}
+	if err := register(p.kernel, p.control, p.name, r); err != nil {
+		return p.explain(err)
+	}
+	return nil
+}
+
+// explain says what an error of a registration means.
+func (p *port) explain(err error) error {
+	why := ""
+	switch {
+	case errors.Is(err, unix.ENXIO):
+		why = ": there is no such interface"
+	case errors.Is(err, unix.EBUSY):
+		why = ": another program has it for itself"
+	case errors.Is(err, unix.EINVAL):
+		why = ": netmap refuses it; the kernel's log tells why"
+		pools := abi.PoolsInfo{}
+		if e := poolsInfo(p.kernel, p.control, p.name, &pools); e == nil && p.iface.MTU+headLen > int(pools.BufSize) {
+			why = ": " + tooLong(p.iface.MTU, int(pools.BufSize))
+		} else if p.kind == nic && p.iface.MTU > 65000 {
+			why = ": netmap has no loopback"
+		}
+	}
+	return fmt.Errorf("register: %w%s", err, why)
+}
+
+// tooLong says that packets of an MTU do not fit buffers of some size.
+func tooLong(mtu, size int) string {
+	return fmt.Sprintf("mtu %d needs buffers of %d bytes, they have %d: %s", mtu, mtu+headLen, size, setParameter("buf_size", (mtu+headLen+63)/64*64))
+}
+
+// ringAt returns ring n of the registration whose If is at byte off. Host rings
+// are numbered after those of the NIC.
+func (p *port) ringAt(off uint64, dir, n int) (*abi.Ring, []abi.Slot, error) {
 	fail := func(err error) (*abi.Ring, []abi.Slot, error) {
-		return nil, nil, fmt.Errorf("netmap: port %s: ring %d: %w", p.cfg.Name, n, err)
+		return nil, nil, fmt.Errorf("ring %d: %w", n, err)
 	}
 	f, err := abi.IfAt(p.region.mem, off)
 	if err != nil {
@@ -320,10 +429,25 @@ func (p *port) ring(off uint64, dir, n int) (*abi.Ring, []abi.Slot, error) {
 	return r, slots, nil
 }
 
-// eachQueue calls f for each descriptor that the queues need: one for a ring
-// pair of one owner, else one for each ring, as flags say.
-func (p *port) eachQueue(f func(ring, worker int, flags uint64) error) error {
+// plan returns a descriptor for each ring pair of one owner and for each other
+// ring that has an owner, and the workers that have them. The host rings come
+// last, so that they are closed first: a kernel has crashed when they outlived
+// those of the NIC.
+func (p *port) plan() (descs []*descriptor, workers []int) {
 	o := p.cfg.Owners
+	add := func(ring, worker int, mode uint32, flags uint64) {
+		d := &descriptor{port: p, ring: ring, mode: mode, flags: flags, fd: -1}
+		if flags&abi.TXRingsOnly == 0 {
+			d.rx = &rx{state: &p.state}
+		}
+		if flags&abi.RXRingsOnly == 0 {
+			d.tx = &tx{state: &p.state, sync: d.txSync}
+			if mode != abi.ModeSW {
+				d.tx.least = minFrame
+			}
+		}
+		descs, workers = append(descs, d), append(workers, worker)
+	}
 	for i := range max(len(o.RX), len(o.TX)) {
 		rx, tx := -1, -1
 		if i < len(o.RX) {
@@ -333,63 +457,84 @@ func (p *port) eachQueue(f func(ring, worker int, flags uint64) error) error {
 			tx = o.TX[i]
 		}
 		if rx == tx && rx >= 0 {
-			if err := f(i, rx, 0); err != nil {
-				return err
-			}
+			add(i, rx, abi.ModeOneNIC, 0)
 			continue
 		}
 		if rx >= 0 {
-			if err := f(i, rx, abi.RXRingsOnly); err != nil {
-				return err
-			}
+			add(i, rx, abi.ModeOneNIC, abi.RXRingsOnly)
 		}
 		if tx >= 0 {
-			if err := f(i, tx, abi.TXRingsOnly); err != nil {
-				return err
-			}
+			add(i, tx, abi.ModeOneNIC, abi.TXRingsOnly)
 		}
 	}
+	if p.hasHost() {
+		add(0, o.Host, abi.ModeSW, 0)
+	}
+	return descs, workers
+}
+
+// openQueues opens the descriptors of all queues.
+func (p *port) openQueues() error {
+	var workers []int
+	p.descs, workers = p.plan()
+	for i, d := range p.descs {
+		if err := p.bind(d); err != nil {
+			return err
+		}
+		q := dataplane.Queue{Index: d.ring, Worker: workers[i], Descriptor: d}
+		if d.rx != nil {
+			q.RX = d.rx
+		}
+		if d.tx != nil {
+			q.TX = d.tx
+		}
+		if d.mode == abi.ModeSW {
+			p.host = append(p.host, q)
+		} else {
+			p.queues = append(p.queues, q)
+		}
+	}
+	p.opened = true
 	return nil
 }
 
-// openQueue binds a descriptor to rings i, to one of them only as flags say.
-func (p *port) openQueue(i, worker int, flags uint64) error {
+// bind opens a descriptor for its rings. The registration has an If of its own.
+func (p *port) bind(d *descriptor) error {
 	fd, err := open(p.kernel)
 	if err != nil {
 		return err
 	}
-	p.fds = append(p.fds, fd)
-	reg := abi.Register{Mode: abi.ModeOneNIC, RingID: uint16(i), Flags: flags}
+	d.fd = fd
+	reg := abi.Register{Mode: d.mode, RingID: uint16(d.ring), Flags: d.flags}
 	if err := register(p.kernel, fd, p.name, &reg); err != nil {
-		return explain(p.cfg.Name, err)
+		return p.explain(err)
 	}
 	if reg.MemID != p.region.id || reg.MemSize != p.reg.MemSize {
-		return fmt.Errorf("netmap: port %s: queue %d is in region %d, the port in %d", p.cfg.Name, i, reg.MemID, p.region.id)
+		return fmt.Errorf("queue %d is in region %d, the port in %d", d.ring, reg.MemID, p.region.id)
 	}
 	f, err := abi.IfAt(p.region.mem, reg.Offset)
 	if err != nil {
-		return fmt.Errorf("netmap: port %s: %w", p.cfg.Name, err)
+		return err
 	}
 	f.BufsHead = 0
-	d := &descriptor{kernel: p.kernel, port: p.cfg.Name, fd: fd, down: &p.down}
-	q := dataplane.Queue{Index: i, Worker: worker, Descriptor: d}
-	if flags&abi.TXRingsOnly == 0 {
-		r, slots, err := p.ring(reg.Offset, abi.DirRX, i)
+	rxRing, txRing := d.ring, d.ring
+	if d.mode == abi.ModeSW {
+		rxRing, txRing = int(p.reg.RXRings), int(p.reg.TXRings)
+	}
+	if d.rx != nil {
+		r, slots, err := p.ringAt(reg.Offset, abi.DirRX, rxRing)
 		if err != nil {
 			return err
 		}
-		d.rx = &rx{ring: r, slots: slots, region: p.region.buffer, bufs: p.region.bufs, rel: r.Head, next: r.Head}
-		q.RX = d.rx
+		d.rx.bind(r, slots, p.region)
 	}
-	if flags&abi.RXRingsOnly == 0 {
-		r, slots, err := p.ring(reg.Offset, abi.DirTX, i)
+	if d.tx != nil {
+		r, slots, err := p.ringAt(reg.Offset, abi.DirTX, txRing)
 		if err != nil {
 			return err
 		}
-		d.tx = &tx{ring: r, slots: slots, region: p.region.buffer, bufs: p.region.bufs, port: p.cfg.Name, down: &p.down, sync: d.txSync}
-		q.TX = d.tx
+		d.tx.bind(r, slots, p.region)
 	}
-	p.queues = append(p.queues, q)
 	return nil
 }
 
@@ -402,7 +547,7 @@ func (p *port) info() (dataplane.Info, error) {
 	}
 	switch p.kind {
 	case nic:
-		i.MAC, i.MTU = p.iface.MAC, p.iface.MTU
+		i.MAC, i.MTU, i.Host = p.iface.MAC, p.iface.MTU, p.cfg.Host
 		if !p.iface.Native {
 			i.Mode = "emulated"
 		}
@@ -423,7 +568,7 @@ func (p *port) info() (dataplane.Info, error) {
 	}
 	most := i.BufSize - headLen
 	if mtu > most {
-		return i, fmt.Errorf("netmap: port %s: mtu %d needs buffers of %d bytes, they have %d: %s", p.cfg.Name, mtu, mtu+headLen, i.BufSize, setParameter("buf_size", (mtu+headLen+63)/64*64))
+		return i, fmt.Errorf("netmap: port %s: %s", p.cfg.Name, tooLong(mtu, i.BufSize))
 	}
 	if p.kind == nic { // a reload may ask for anything up to what the card carries
 		mtu = min(i.MTU, most)
@@ -435,6 +580,17 @@ func (p *port) info() (dataplane.Info, error) {
 // headLen is the longest header before the IP packet: Ethernet and a tag.
 const headLen = 18
 
+// Sizes of the parts of netmap's memory, in bytes: as the kernel makes them
+// unless told otherwise, and what a ring needs.
+const (
+	defaultRingSize = 9 * 4096
+	defaultIfSize   = 1024
+	ringHead        = 256
+	slotSize        = 16
+	ifHead          = 56
+	ifPerRing       = 8
+)
+
 // need says how much of netmap's memory port p needs, with the other ports that
 // share it, and how to get it. It asks the kernel for what it has not told yet.
 func need(ports []*port, p *port) string {
@@ -444,7 +600,7 @@ func need(ports []*port, p *port) string {
 	} else {
 		ports = []*port{p}
 	}
-	rings, bufs, ifs := 0, abi.FirstBuffer, 0
+	rings, bufs, ifs, spare, ringSize, ifSize := 0, abi.FirstBuffer, 0, 0, 0, 0
 	for _, o := range ports {
 		if o.kind != p.kind {
 			continue
@@ -456,66 +612,37 @@ func need(ports []*port, p *port) string {
 			}
 			o.kernel.Close(fd)
 		}
-		rings += int(reg.RXRings) + int(reg.TXRings)
-		bufs += int(reg.RXRings)*int(reg.RXSlots) + int(reg.TXRings)*int(reg.TXSlots) + o.cfg.Spare
-		ifs += 1 + o.descriptors()
-	}
-	return fmt.Sprintf("the ports need at least %d rings, %d buffers and %d interfaces of netmap's memory: end other netmap programs, then %s, %s and %s",
-		rings, bufs, ifs, setParameter(prefix+"ring_num", rings), setParameter(prefix+"buf_num", bufs), setParameter(prefix+"if_num", ifs))
-}
-
-// descriptors returns the number of queues' descriptors that the port needs.
-func (p *port) descriptors() int {
-	n := 0
-	p.eachQueue(func(int, int, uint64) error {
-		n++
-		return nil
-	})
-	return n
-}
-
-// watch looks after the link state of a network card until the port is closed.
-func (p *port) watch() {
-	if p.kind != nic {
-		return
-	}
-	p.look()
-	p.done = make(chan struct{})
-	p.watcher.Go(func() {
-		t := time.NewTicker(linkInterval)
-		defer t.Stop()
-		for {
-			select {
-			case <-p.done:
-				return
-			case <-t.C:
-				p.look()
-			}
+		rx, tx := int(reg.RXRings), int(reg.TXRings)
+		if o.hasHost() {
+			rx, tx = rx+1, tx+1
 		}
-	})
+		descs, _ := o.plan()
+		rings += rx + tx
+		bufs += rx*int(reg.RXSlots) + tx*int(reg.TXSlots)
+		ifs += 1 + len(descs)
+		spare = max(spare, o.cfg.Spare)
+		ringSize = max(ringSize, ringHead+slotSize*int(max(reg.RXSlots, reg.TXSlots)))
+		ifSize = max(ifSize, ifHead+ifPerRing*(rx+tx+2))
+	}
+	bufs += spare
+	set := []string{setParameter(prefix+"ring_num", rings), setParameter(prefix+"buf_num", bufs), setParameter(prefix+"if_num", ifs)}
+	if ringSize > defaultRingSize {
+		set = append(set, setParameter(prefix+"ring_size", (ringSize+63)/64*64))
+	}
+	if ifSize > defaultIfSize {
+		set = append(set, setParameter(prefix+"if_size", (ifSize+63)/64*64))
+	}
+	return fmt.Sprintf("the ports need at least %d rings, %d buffers and %d interfaces of netmap's memory: end other netmap programs, then %s", rings, bufs, ifs, strings.Join(set, ", "))
 }
-
-// look reads the link state. An interface that is gone is not down: its
-// descriptors have to be synced to learn of it.
-func (p *port) look() {
-	up, carrier, err := p.kernel.Link(p.name)
-	p.down.Store(err == nil && !up)
-	p.noCarrier.Store(err != nil || !carrier)
-}
-
-// LinkUp reports whether the port is up and has a carrier, as it was a tenth of
-// a second ago. A VALE port and a pipe are always up.
-func (p *port) LinkUp() bool { return !p.down.Load() && !p.noCarrier.Load() }
 
 // Counters returns the counters of queue i. RXRingFull counts the times that the
 // ring was found full, when at least one frame was probably lost, and the slots
 // whose buffer number was none. TXRingFull counts frames that can never be sent.
 func (p *port) Counters(i int) (c dataplane.DeviceCounters) {
-	for _, q := range p.queues {
-		if q.Index != i {
+	for _, d := range p.descs {
+		if d.ring != i || d.mode == abi.ModeSW {
 			continue
 		}
-		d := q.Descriptor.(*descriptor)
 		if d.rx != nil {
 			c.RXRingFull += d.rx.full.Load() + d.rx.lost.Load()
 		}
@@ -531,20 +658,34 @@ func (p *port) Counters(i int) (c dataplane.DeviceCounters) {
 func (p *port) String() string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "port %s: registration %+v", p.name, p.reg)
-	for _, q := range p.queues {
+	for _, q := range append(p.queues[:len(p.queues):len(p.queues)], p.host...) {
 		d := q.Descriptor.(*descriptor)
+		of := ""
+		if d.mode == abi.ModeSW {
+			of = "host "
+		}
+		if d.fd < 0 {
+			fmt.Fprintf(&b, "\n  %sring %d of worker %d: closed", of, q.Index, q.Worker)
+			continue
+		}
 		if d.rx != nil {
-			fmt.Fprintf(&b, "\n  rx ring %d of worker %d: head %d cur %d tail %d of %d, next %d", q.Index, q.Worker, d.rx.ring.Head, d.rx.ring.Cur, d.rx.ring.Tail, len(d.rx.slots), d.rx.next)
+			fmt.Fprintf(&b, "\n  %srx ring %d of worker %d: head %d cur %d tail %d of %d, next %d", of, q.Index, q.Worker, d.rx.ring.Head, d.rx.ring.Cur, d.rx.ring.Tail, len(d.rx.slots), d.rx.next)
 		}
 		if d.tx != nil {
-			fmt.Fprintf(&b, "\n  tx ring %d of worker %d: head %d cur %d tail %d of %d", q.Index, q.Worker, d.tx.ring.Head, d.tx.ring.Cur, d.tx.ring.Tail, len(d.tx.slots))
+			fmt.Fprintf(&b, "\n  %stx ring %d of worker %d: head %d cur %d tail %d of %d", of, q.Index, q.Worker, d.tx.ring.Head, d.tx.ring.Cur, d.tx.ring.Tail, len(d.tx.slots))
 		}
 	}
 	return b.String()
 }
 
-// Close gives the port back to the kernel.
-func (p *port) Close() error { return p.shut() }
+// Close gives the port back to the kernel, after what is in its rings, for a
+// bounded time: what was sent leaves, what was received goes to the host, what
+// the host gave is sent.
+func (p *port) Close() error {
+	p.unwatch()
+	p.drain()
+	return p.shut()
+}
 
 // shut undoes what was opened so far: the queues, the buffers that no ring
 // holds, the control descriptor, the mapping, the lock. The order matters: the
@@ -552,27 +693,7 @@ func (p *port) Close() error { return p.shut() }
 // when rings went one by one under traffic.
 func (p *port) shut() (err error) {
 	p.close.Do(func() {
-		if p.done != nil {
-			close(p.done)
-			p.watcher.Wait()
-		}
-		var errs []error
-		for i := len(p.fds) - 1; i >= 0; i-- {
-			errs = append(errs, p.kernel.Close(p.fds[i]))
-		}
-		if p.nifp != nil && p.region.buffer != nil {
-			n := int(p.reg.ExtraBufs)
-			if p.region.users == 1 {
-				n = len(p.region.buffer.Spare())
-			}
-			p.region.give(p.nifp, n)
-		}
-		if p.control >= 0 {
-			errs = append(errs, p.kernel.Close(p.control))
-		}
-		if p.region != nil {
-			errs = append(errs, p.region.leave())
-		}
+		errs := []error{p.leave()}
 		if p.lock != nil {
 			errs = append(errs, p.lock.Close())
 		}
@@ -581,4 +702,111 @@ func (p *port) shut() (err error) {
 		}
 	})
 	return err
+}
+
+// leave closes all descriptors and leaves the region.
+func (p *port) leave() error {
+	errs := p.closeQueues()
+	if p.nifp != nil && p.region.buffer != nil && p.control >= 0 {
+		n := p.spare
+		if p.region.users == 1 {
+			n = len(p.region.buffer.Spare())
+		}
+		p.region.give(p.nifp, n)
+		p.region.spare -= p.spare
+		p.spare = 0
+	}
+	errs = append(errs, p.closeControl())
+	if p.region != nil {
+		errs = append(errs, p.region.leave())
+	}
+	p.region, p.nifp = nil, nil
+	return errors.Join(errs...)
+}
+
+// closeQueues closes the descriptors of the queues, the last one first.
+func (p *port) closeQueues() (errs []error) {
+	for i := len(p.descs) - 1; i >= 0; i-- {
+		if d := p.descs[i]; d.fd >= 0 {
+			errs = append(errs, p.kernel.Close(d.fd))
+			d.fd = -1
+		}
+	}
+	return errs
+}
+
+// closeControl closes the control descriptor, and with it the port.
+func (p *port) closeControl() (err error) {
+	if p.control >= 0 {
+		err = p.kernel.Close(p.control)
+		p.control = -1
+	}
+	return err
+}
+
+// drainFor is the longest wait for frames in rings at the end.
+const drainFor = 200 * time.Millisecond
+
+// drain lets a card send what its rings hold. Frames that nobody took from the
+// RX rings go to the host, which forwards from now on if it does, and those of
+// the host to the card.
+func (p *port) drain() {
+	if p.kind != nic || !p.opened || !p.LinkUp() {
+		return
+	}
+	var send *tx
+	for _, d := range p.descs {
+		if d.mode != abi.ModeSW && d.tx != nil {
+			send = d.tx
+		}
+	}
+	if p.hasHost() {
+		host := p.descs[len(p.descs)-1]
+		for _, d := range p.descs {
+			switch {
+			case d == host && send != nil:
+				if p.kernel.RXSync(d.fd) == nil {
+					moveAll(d.rx, send)
+				}
+			case d != host && d.rx != nil:
+				moveAll(d.rx, host.tx)
+			}
+		}
+	}
+	for end := time.Now().Add(drainFor); ; time.Sleep(time.Millisecond) {
+		left := 0
+		for _, d := range p.descs {
+			if d.tx == nil {
+				continue
+			}
+			if p.kernel.TXSync(d.fd) != nil {
+				return
+			}
+			left += len(d.tx.slots) - 1 - d.tx.free()
+		}
+		if left == 0 {
+			return
+		}
+		if !time.Now().Before(end) {
+			p.note(fmt.Sprintf("netmap: port %s: %d slots had not been sent when it was closed", p.cfg.Name, left))
+			return
+		}
+	}
+}
+
+// moveAll sends all frames that wait in a ring by another.
+func moveAll(from *rx, to *tx) {
+	var slots [64]dataplane.Slot
+	var free [len(slots)]uint32
+	for {
+		s := slots[:from.Recv(slots[:])]
+		if len(s) == 0 {
+			return
+		}
+		to.Send(from.region, s)
+		for i := range s {
+			free[i] = s[i].Buf
+		}
+		from.Release(free[:len(s)])
+	}
 }

@@ -2,6 +2,7 @@ package netmap
 
 import (
 	"fmt"
+	"sync"
 
 	"nmfwd/dataplane"
 	"nmfwd/dataplane/netmap/abi"
@@ -16,7 +17,12 @@ type region struct {
 	base   int // byte of buffer 0
 	bufs   uint32
 	stride int
+	spare  int               // buffers without a ring that were had
 	buffer *dataplane.Region // nil until the first ring is known
+
+	keeping sync.Mutex // guards what follows
+	keeper  int        // descriptor without rings that keeps the region in use, 0 for none
+	keepIf  *abi.If    // of keeper
 }
 
 // ring returns the ring at byte off of the region. The first one tells where
@@ -40,9 +46,8 @@ func (m *region) ring(off int) (*abi.Ring, []abi.Slot, error) {
 	return r, slots, nil
 }
 
-// take moves the extra buffers of a registration from the list of its If, which
-// the kernel frees at close, to the spare ones. The list of a registration that
-// asked for none is not empty either: the kernel leaves what was there.
+// take moves the n extra buffers of a registration from the list of its If, which
+// the kernel frees at close, to the spare ones.
 func (m *region) take(f *abi.If, n uint32) error {
 	b := f.BufsHead
 	f.BufsHead = 0
@@ -53,6 +58,7 @@ func (m *region) take(f *abi.If, n uint32) error {
 		m.buffer.Give([]uint32{b})
 		b = *abi.Word(m.buffer.Buffer(b))
 	}
+	m.spare += int(n)
 	return nil
 }
 
@@ -69,10 +75,44 @@ func (m *region) give(f *abi.If, n int) {
 	}
 }
 
+// keep opens a descriptor that has no rings, so that the region stays in use
+// while its last port is closed to be opened again: a region that nobody uses
+// forgets which of its buffers are taken, and workers hold some.
+func (m *region) keep(name string) error {
+	m.keeping.Lock()
+	defer m.keeping.Unlock()
+	if m.keeper != 0 {
+		return nil
+	}
+	fd, err := m.kernel.Open()
+	if err != nil {
+		return err
+	}
+	r := abi.Register{Mode: abi.ModeNull, MemID: m.id, RXRings: 1, TXRings: 1, RXSlots: 2, TXSlots: 2}
+	if err = register(m.kernel, fd, name, &r); err == nil {
+		m.keepIf, err = abi.IfAt(m.mem, r.Offset)
+	}
+	if err != nil {
+		m.kernel.Close(fd)
+		return fmt.Errorf("keep region %d: %w", m.id, err)
+	}
+	m.keepIf.BufsHead = 0
+	m.keeper = fd
+	return nil
+}
+
 // leave unmaps the region when the last port has left it.
 func (m *region) leave() error {
 	if m.users--; m.users > 0 {
 		return nil
 	}
-	return m.kernel.Unmap(m.mem)
+	var err error
+	if m.keeper != 0 {
+		m.give(m.keepIf, len(m.buffer.Spare()))
+		err = m.kernel.Close(m.keeper)
+	}
+	if e := m.kernel.Unmap(m.mem); err == nil {
+		err = e
+	}
+	return err
 }

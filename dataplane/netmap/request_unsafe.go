@@ -15,7 +15,7 @@ import (
 // anew for each call, for the kernel leaves marks in it. The address of body
 // travels as a number, which neither the garbage collector nor vet sees: body
 // is pinned meanwhile.
-func control[T abi.Register | abi.PortInfo](k Kernel, fd int, version, req uint16, name string, body *T) error {
+func control[T abi.Register | abi.PortInfo | abi.PoolsInfo](k Kernel, fd int, version, req uint16, name string, body *T) error {
 	h := abi.Header{Version: version, ReqType: req}
 	if len(name) >= len(h.Name) {
 		return unix.ENAMETOOLONG
@@ -39,6 +39,11 @@ func portInfo(k Kernel, fd int, name string) (abi.PortInfo, error) {
 	var p abi.PortInfo
 	err := control(k, fd, abi.API, abi.ReqPortInfo, name, &p)
 	return p, err
+}
+
+// poolsInfo asks how the region of the port called name is divided.
+func poolsInfo(k Kernel, fd int, name string, p *abi.PoolsInfo) error {
+	return control(k, fd, abi.API, abi.ReqPools, name, p)
 }
 
 // noPort is the name of no interface, for it has characters that none has. A

@@ -19,7 +19,8 @@ type rx struct {
 	ring   *abi.Ring
 	slots  []abi.Slot
 	region *dataplane.Region
-	bufs   uint32 // number of buffers in the region
+	bufs   uint32         // number of buffers in the region
+	state  *atomic.Uint32 // the port's
 
 	rel, next uint32
 	broken    bool     // slots up to the next end of a frame belong to one too long to take
@@ -27,8 +28,9 @@ type rx struct {
 
 	head, tail uint32 // as the last sync left them
 
-	full atomic.Uint64 // times that the ring was found full
-	lost atomic.Uint64 // slots passed over
+	full  atomic.Uint64 // times that the ring was found full
+	lost  atomic.Uint64 // slots passed over
+	moved atomic.Uint32 // syncs that received something
 }
 
 // Region returns the region of the queue's buffers.
@@ -49,6 +51,9 @@ func (q *rx) valid(b uint32) bool { return b-abi.FirstBuffer < q.bufs-abi.FirstB
 // len(s) or abi.MaxFrags cannot be taken: its slots are returned one by one
 // with Len 0, as are those with a length beyond the buffer.
 func (q *rx) Recv(s []dataplane.Slot) int {
+	if q.state.Load()&closed != 0 {
+		return 0
+	}
 	r := q.ring
 	i, tail, n := q.next, r.Tail, 0
 	if tail >= uint32(len(q.slots)) {
@@ -214,6 +219,16 @@ func (q *rx) advance(i uint32) {
 	q.rel = i
 }
 
+// idle reports whether all that was taken is repaid.
+func (q *rx) idle() bool { return q.rel == q.next && len(q.bad) == 0 }
+
+// bind makes q the reader of a ring that was opened.
+func (q *rx) bind(r *abi.Ring, slots []abi.Slot, m *region) {
+	q.ring, q.slots, q.region, q.bufs = r, slots, m.buffer, m.bufs
+	q.rel, q.next, q.broken = r.Head, r.Head, false
+	q.head, q.tail = r.Head, r.Tail
+}
+
 // distance returns the number of slots from a to b.
 func (q *rx) distance(a, b uint32) int {
 	n := int(b) - int(a)
@@ -228,8 +243,11 @@ func (q *rx) distance(a, b uint32) int {
 // one slot back besides the one that is never used.
 func (q *rx) watch() {
 	r := q.ring
-	if r.Tail != q.tail && q.distance(q.head, r.Tail) >= len(q.slots)-2 {
-		q.full.Add(1)
+	if r.Tail != q.tail {
+		q.moved.Store(q.moved.Load() + 1)
+		if q.distance(q.head, r.Tail) >= len(q.slots)-2 {
+			q.full.Add(1)
+		}
 	}
 	q.head, q.tail = r.Head, r.Tail
 }

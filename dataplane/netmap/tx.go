@@ -17,10 +17,10 @@ type tx struct {
 	ring   *abi.Ring
 	slots  []abi.Slot
 	region *dataplane.Region
-	bufs   uint32       // number of buffers in the region
-	port   string       // for errors
-	down   *atomic.Bool // the port's
-	sync   func() error // gives the ring to the kernel and takes sent slots back
+	bufs   uint32         // number of buffers in the region
+	least  uint16         // frames are padded to this length
+	state  *atomic.Uint32 // the port's
+	sync   func() error   // gives the ring to the kernel and takes sent slots back
 
 	unreported uint32 // slots since the last one with abi.Report
 	queued     bool   // slots were filled since the last sync or poll
@@ -28,6 +28,7 @@ type tx struct {
 	err        error  // met in Send, for Before
 
 	refused atomic.Uint64 // frames that can never be sent
+	stuck   atomic.Uint32 // 1 + tail of the ring while it is low, 0 while it is not
 }
 
 // Region returns the region of the queue's buffers.
@@ -50,11 +51,29 @@ func (q *tx) free() int {
 // full stays so until one.
 func (q *tx) low() bool { return q.free() < len(q.slots)/2 }
 
-// Send queues frames. A port known to be down takes none, lest they leave when
-// it comes up again. A frame longer than the buffers, or of more slots than the
+// watch is called after a sync. It publishes where the tail of a ring that is
+// low stands: if it stays there, the device has stopped to send.
+func (q *tx) watch() {
+	at := uint32(0)
+	if q.low() {
+		at = q.ring.Tail + 1
+	}
+	if at != q.stuck.Load() {
+		q.stuck.Store(at)
+	}
+}
+
+// bind makes q the writer of a ring that was opened.
+func (q *tx) bind(r *abi.Ring, slots []abi.Slot, m *region) {
+	q.ring, q.slots, q.region, q.bufs = r, slots, m.buffer, m.bufs
+	q.unreported, q.queued, q.synced, q.err = 0, false, false, nil
+}
+
+// Send queues frames. A port known to be down or closed takes none, lest they
+// leave when it comes up again. A frame longer than the buffers, or of more slots than the
 // ring has, is not taken nor are those behind it.
 func (q *tx) Send(from *dataplane.Region, s []dataplane.Slot) int {
-	if q.down.Load() {
+	if q.state.Load() != 0 {
 		return 0
 	}
 	free := q.free()
@@ -67,14 +86,16 @@ func (q *tx) Send(from *dataplane.Region, s []dataplane.Slot) int {
 	}
 	r := q.ring
 	i, k := r.Head, 0
-	slots, swap, size, bufs := q.slots, from == q.region, r.BufSize, q.bufs-abi.FirstBuffer
+	last := i
+	slots, swap, size, bufs, least := q.slots, from == q.region, r.BufSize, q.bufs-abi.FirstBuffer, q.least
 	for k < len(s) {
 		// The common case of what the rest of the loop does: a frame in one slot
 		// that only has to be exchanged.
-		if t := &s[k]; swap && free > 0 && t.Flags&dataplane.More == 0 && t.Off == 0 && t.Len >= minFrame && uint32(t.Len) <= size {
+		if t := &s[k]; swap && free > 0 && t.Flags&dataplane.More == 0 && t.Off == 0 && t.Len >= least && uint32(t.Len) <= size {
 			if sl := &slots[i]; sl.BufIdx-abi.FirstBuffer < bufs {
 				t.Buf, sl.BufIdx = sl.BufIdx, t.Buf
 				sl.Len, sl.Flags = t.Len, abi.BufChanged|q.report()
+				last = i
 				if i++; i == uint32(len(slots)) {
 					i = 0
 				}
@@ -93,10 +114,11 @@ func (q *tx) Send(from *dataplane.Region, s []dataplane.Slot) int {
 		for j := k; j < k+n; j++ {
 			sl := &q.slots[i]
 			q.put(sl, from, &s[j])
-			if n == 1 && sl.Len < minFrame {
-				clear(q.region.Buffer(sl.BufIdx)[sl.Len:minFrame])
-				sl.Len = minFrame
+			if n == 1 && sl.Len < least {
+				clear(q.region.Buffer(sl.BufIdx)[sl.Len:least])
+				sl.Len = least
 			}
+			last = i
 			if i++; i == uint32(len(q.slots)) {
 				i = 0
 			}
@@ -105,6 +127,8 @@ func (q *tx) Send(from *dataplane.Region, s []dataplane.Slot) int {
 		free -= n
 	}
 	if k > 0 {
+		q.slots[last].Flags |= abi.Report
+		q.unreported = 0
 		r.Head, r.Cur = i, i
 		q.queued = true
 	}
@@ -120,7 +144,7 @@ func (q *tx) fits(i uint32, s []dataplane.Slot) bool {
 			return false
 		}
 		if b := q.slots[i].BufIdx; b-abi.FirstBuffer >= q.bufs-abi.FirstBuffer {
-			q.err = fmt.Errorf("netmap: port %s: TX slot %d has buffer %d, of %d", q.port, i, b, q.bufs)
+			q.err = fmt.Errorf("transmit: slot %d has buffer %d, of %d", i, b, q.bufs)
 			return false
 		}
 		if i++; i == uint32(len(q.slots)) {
@@ -147,8 +171,9 @@ func (q *tx) put(sl *abi.Slot, from *dataplane.Region, t *dataplane.Slot) {
 	sl.Len, sl.Flags = t.Len, flags|q.report()
 }
 
-// report returns abi.Report for one slot in a quarter of the ring: some drivers
-// tell of completion only where they are asked to.
+// report returns abi.Report for one slot in a quarter of the ring, besides the
+// last one of each burst: some drivers tell of completion only where they are
+// asked to.
 func (q *tx) report() uint16 {
 	if q.unreported++; q.unreported < uint32(len(q.slots)/4) {
 		return 0

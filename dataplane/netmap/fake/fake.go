@@ -6,7 +6,7 @@
 //
 // What a real kernel would suffer in silence is kept as a fault (see Faults):
 // buffers freed twice or leaked, slots with flags that must not be set, calls
-// that would have blocked.
+// that would have blocked (those of a kernel that Blocks do block).
 package fake
 
 import (
@@ -43,10 +43,31 @@ type Kernel struct {
 	// all have slots that were not looked at.
 	LockFree bool
 
+	// Blocks says that calls on a card that is down wait until it is up, as on
+	// Linux. Without it they are a fault.
+	Blocks bool
+
+	// TellsUse says that Interface tells which cards are in netmap mode, as on
+	// FreeBSD.
+	TellsUse bool
+
+	// Others is what Users returns.
+	Others string
+
+	// Caller tells who makes a call. If it is set, a ring that is synced by two
+	// callers is a fault.
+	Caller func() int
+
+	// Quiet says that there is no news of links.
+	Quiet bool
+
 	// MinVersion and MaxVersion are the versions that requests may have.
 	MinVersion, MaxVersion uint16
 
 	mu       sync.Mutex
+	up       *sync.Cond // some card came up or went
+	waiting  int        // calls that are blocked
+	news     map[*links]bool
 	params   Params
 	cards    map[string]*Card
 	adapters map[string]*adapter
@@ -62,11 +83,14 @@ type Kernel struct {
 
 // New returns a kernel without cards.
 func New(p Params) *Kernel {
-	return &Kernel{
+	k := &Kernel{
+		news:  map[*links]bool{},
 		Polls: true, MinVersion: 14, MaxVersion: 15, params: p,
 		cards: map[string]*Card{}, adapters: map[string]*adapter{}, regions: map[uint16]*region{}, parents: map[string]*region{},
 		files: map[int]*file{}, maps: map[*byte]*region{}, used: map[int][][]uint64{}, nextFD: 1 << 20,
 	}
+	k.up = sync.NewCond(&k.mu)
+	return k
 }
 
 // A Card is a network card, whose cable ends in the test.
@@ -86,6 +110,14 @@ type Card struct {
 	// Corrupt, if set, may change a slot that a frame was received in.
 	Corrupt func(*abi.Slot)
 
+	// Wedged says that the card receives frames that no ring gets, until it
+	// enters netmap mode again. It can be cleared by nothing else.
+	Wedged bool
+
+	// Bounce is how many times Link reports no carrier after the card has
+	// entered netmap mode.
+	Bounce int
+
 	// PollErr makes the next poll of the card return POLLERR.
 	PollErr bool
 
@@ -99,9 +131,13 @@ type Card struct {
 	// which resets a real card.
 	Changes int
 
-	kernel *Kernel
-	rx     [][]part   // on the wire to RX rings
-	tx     [][][]byte // frames sent by TX rings
+	kernel   *Kernel
+	bouncing int
+	received uint64
+	rx       [][]part   // on the wire to RX rings
+	tx       [][][]byte // frames sent by TX rings
+	fromHost []part     // on their way to the host RX ring
+	toHost   [][]byte   // that the host was given
 }
 
 // A part is what one slot can carry of a frame.
@@ -151,6 +187,7 @@ func (c *Card) DeliverPart(n int, b []byte, more bool) {
 	c.kernel.mu.Lock()
 	defer c.kernel.mu.Unlock()
 	c.rx[n] = append(c.rx[n], part{append([]byte(nil), b...), more})
+	c.received++
 }
 
 // Waiting returns the number of slots that what is on the wire to RX ring n
@@ -171,24 +208,96 @@ func (c *Card) Sent(n int) [][]byte {
 }
 
 // SetUp takes the interface up or down.
-func (c *Card) SetUp(up bool) {
-	c.kernel.mu.Lock()
-	defer c.kernel.mu.Unlock()
-	c.Up = up
+func (c *Card) SetUp(up bool) { c.change(func() { c.Up = up }) }
+
+// SetCarrier plugs the cable in or out.
+func (c *Card) SetCarrier(on bool) { c.change(func() { c.Carrier = on }) }
+
+// SetGone deletes the interface, or makes it again.
+func (c *Card) SetGone(gone bool) { c.change(func() { c.Gone = gone }) }
+
+// change does what others hear of by Links.
+func (c *Card) change(f func()) {
+	k := c.kernel
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	f()
+	k.up.Broadcast()
+	for l := range k.news {
+		select {
+		case l.c <- struct{}{}:
+		default:
+		}
+	}
 }
 
-// Reset puts all rings of the card to their start, as drivers do when a link
-// comes back. Buffers stay in the slots that they are in.
-func (c *Card) Reset() {
+// FromHost sends a frame of the host stack by the card, and reports whether it
+// was taken. In netmap mode it goes to the host RX ring, as far as that has
+// room; while no ring of the card is in netmap mode it goes to the wire.
+func (c *Card) FromHost(frame []byte) bool {
+	c.kernel.mu.Lock()
+	defer c.kernel.mu.Unlock()
+	frame = append([]byte(nil), frame...)
+	a := c.kernel.adapters[c.Name]
+	switch {
+	case a == nil || a.tx[0].users == 0:
+		c.tx[0] = append(c.tx[0], frame)
+	case a.host[abi.DirRX].users == 0 || len(c.fromHost) >= a.rxSlots-1:
+		return false
+	default:
+		c.fromHost = append(c.fromHost, part{frame, false})
+	}
+	return true
+}
+
+// ToHost returns and forgets the frames that the host stack was given.
+func (c *Card) ToHost() [][]byte {
+	c.kernel.mu.Lock()
+	defer c.kernel.mu.Unlock()
+	f := c.toHost
+	c.toHost = nil
+	return f
+}
+
+// Reset puts all rings of the card to slot at, as drivers do when a link comes
+// back. Buffers stay in the slots that they are in. Host rings stay as they
+// are.
+func (c *Card) Reset(at int) {
 	c.kernel.mu.Lock()
 	defer c.kernel.mu.Unlock()
 	a := c.kernel.adapters[c.Name]
 	if a == nil {
 		return
 	}
-	for _, r := range a.rings() {
-		r.reset()
+	for _, r := range append(append([]*kring(nil), a.rx...), a.tx...) {
+		r.reset(uint32(at % len(r.slots)))
 	}
+}
+
+// Occupy lets another program open the card called name, and returns a function
+// that ends it.
+func (k *Kernel) Occupy(name string, exclusive bool) (end func()) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	r := &abi.Register{Mode: abi.ModeAllNIC}
+	if exclusive {
+		r.Flags = abi.Exclusive
+	}
+	k.nextFD++
+	f := &file{fd: k.nextFD}
+	k.files[f.fd] = f
+	if err := k.register(f, name, r); err != nil {
+		panic(err)
+	}
+	f.a.region.ifAt(f.ifOff).BufsHead = 0
+	return func() { k.Close(f.fd) }
+}
+
+// Blocked returns the number of calls that wait for a card.
+func (k *Kernel) Blocked() int {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	return k.waiting
 }
 
 // Faults returns what a real kernel would not have reported.
@@ -224,6 +333,9 @@ func (k *Kernel) note(format string, a ...any) { k.trace = append(k.trace, fmt.S
 func (k *Kernel) Idle() error {
 	k.mu.Lock()
 	defer k.mu.Unlock()
+	if len(k.news) > 0 {
+		return fmt.Errorf("fake: %d listeners to links are left", len(k.news))
+	}
 	if len(k.files) > 0 || len(k.maps) > 0 || len(k.adapters) > 0 || len(k.regions) > 0 {
 		return fmt.Errorf("fake: %d descriptors, %d mappings, %d ports and %d regions are left", len(k.files), len(k.maps), len(k.adapters), len(k.regions))
 	}
@@ -272,7 +384,9 @@ func (k *Kernel) Interface(name string) (netmap.Interface, error) {
 	if c == nil || c.Gone {
 		return netmap.Interface{}, unix.ENXIO
 	}
-	return c.Interface, nil
+	i := c.Interface
+	i.InUse = k.TellsUse && k.adapters[name] != nil
+	return i, nil
 }
 
 // Link implements netmap.Kernel.
@@ -283,8 +397,61 @@ func (k *Kernel) Link(name string) (up, carrier bool, err error) {
 	if c == nil || c.Gone {
 		return false, false, unix.ENXIO
 	}
+	if c.bouncing > 0 {
+		c.bouncing--
+		return c.Up, false, nil
+	}
 	return c.Up, c.Carrier, nil
 }
+
+// links are the news for one listener.
+type links struct {
+	k       *Kernel
+	c, done chan struct{}
+}
+
+// Links implements netmap.Kernel.
+func (k *Kernel) Links() (netmap.Links, error) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if k.Quiet {
+		return nil, unix.EPERM
+	}
+	l := &links{k, make(chan struct{}, 1), make(chan struct{})}
+	k.news[l] = true
+	return l, nil
+}
+
+func (l *links) Wait() error {
+	select {
+	case <-l.c:
+		return nil
+	case <-l.done:
+		return os.ErrClosed
+	}
+}
+
+func (l *links) Close() error {
+	l.k.mu.Lock()
+	defer l.k.mu.Unlock()
+	delete(l.k.news, l)
+	close(l.done)
+	return nil
+}
+
+// Received implements netmap.Kernel.
+func (k *Kernel) Received(name string) (uint64, error) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	c := k.cards[name]
+	if c == nil || c.Gone {
+		return 0, unix.ENXIO
+	}
+	return c.received, nil
+}
+
+// Users implements netmap.Kernel.
+func (k *Kernel) Users() string { return k.Others }
 
 // Control implements netmap.Kernel.
 func (k *Kernel) Control(fd int, h *abi.Header) error {
@@ -326,6 +493,23 @@ func (k *Kernel) request(f *file, h *abi.Header) error {
 			k.drop(a)
 		}
 		return nil
+	case abi.ReqPools:
+		_, existed := k.adapters[name]
+		a, err := k.adapter(name, &abi.Register{})
+		if err != nil {
+			return err
+		}
+		m := a.region
+		*poolsInfoOf(h) = abi.PoolsInfo{
+			MemSize: uint64(len(m.mem)), MemID: m.id,
+			IfOffset: uint64(m.ifs.base), IfTotal: uint32(len(m.ifs.used)), IfSize: uint32(m.ifs.size),
+			RingOffset: uint64(m.rings.base), RingTotal: uint32(len(m.rings.used)), RingSize: uint32(m.rings.size),
+			BufOffset: uint64(m.bufs.base), BufTotal: uint32(len(m.bufs.used)), BufSize: uint32(m.bufs.size),
+		}
+		if !existed {
+			k.drop(a)
+		}
+		return nil
 	}
 	return unix.EINVAL
 }
@@ -335,10 +519,19 @@ func (k *Kernel) register(f *file, name string, r *abi.Register) error {
 	if f.a != nil {
 		return unix.EBUSY
 	}
+	if r.Mode == abi.ModeNull {
+		name = "null:" + name
+	}
 	_, existed := k.adapters[name]
 	a, err := k.adapter(name, r)
 	if err != nil {
 		return err
+	}
+	if c := a.card; c != nil && c.MTU > a.region.bufs.size {
+		if !existed {
+			k.drop(a)
+		}
+		return unix.EINVAL
 	}
 	if err := k.bind(f, a, r); err != nil {
 		if !existed {
@@ -351,8 +544,16 @@ func (k *Kernel) register(f *file, name string, r *abi.Register) error {
 
 func (k *Kernel) bind(f *file, a *adapter, r *abi.Register) error {
 	rx, tx := a.rx, a.tx
+	host := a.host[:]
+	if (r.Mode == abi.ModeSW || r.Mode == abi.ModeNICSW) && a.host[0] == nil {
+		return unix.EINVAL
+	}
 	switch r.Mode {
-	case abi.ModeAllNIC:
+	case abi.ModeAllNIC, abi.ModeNull:
+	case abi.ModeSW:
+		rx, tx = host[:1:1], host[1:]
+	case abi.ModeNICSW:
+		rx, tx = append(rx[:len(rx):len(rx)], host[0]), append(tx[:len(tx):len(tx)], host[1])
 	case abi.ModeOneNIC:
 		i := int(r.RingID)
 		if i >= len(rx) && i >= len(tx) {
@@ -375,6 +576,17 @@ func (k *Kernel) bind(f *file, a *adapter, r *abi.Register) error {
 		if err := a.makeRings(); err != nil {
 			return err
 		}
+		if c := a.card; c != nil {
+			c.Wedged = false
+		}
+	}
+	if r.Mode == abi.ModeSW || r.Mode == abi.ModeNICSW {
+		if err := a.makeHostRings(); err != nil {
+			if a.users == 0 {
+				a.freeRings()
+			}
+			return err
+		}
 	}
 	off, ok := a.region.ifs.take()
 	if !ok {
@@ -391,10 +603,14 @@ func (k *Kernel) bind(f *file, a *adapter, r *abi.Register) error {
 	for _, q := range append(append([]*kring(nil), rx...), tx...) {
 		if q.users++; q.users == 1 && a.card != nil {
 			a.card.Changes++
+			a.card.bouncing = a.card.Bounce
 		}
 	}
 	r.Offset, r.MemSize, r.MemID = uint64(off), uint64(len(a.region.mem)), a.region.id
 	r.RXRings, r.TXRings, r.RXSlots, r.TXSlots = uint16(len(a.rx)), uint16(len(a.tx)), uint32(a.rxSlots), uint32(a.txSlots)
+	if a.host[0] != nil {
+		r.HostRXRings, r.HostTXRings = 1, 1
+	}
 	return nil
 }
 
@@ -461,9 +677,24 @@ func (k *Kernel) Close(fd int) error {
 	a.exclusive = false
 	if a.users--; a.users == 0 && (a.peer == nil || a.peer.users == 0) {
 		a.freeRings()
+		if a.region.adapters == 1 {
+			k.forget(a.region)
+		}
 		k.drop(a)
 	}
 	return nil
+}
+
+// forget is called when nobody uses a region any more: the kernel then takes
+// all that is in it for free. It notes what was not.
+func (k *Kernel) forget(r *region) {
+	if n := r.bufs.out(); n > 0 {
+		k.fault("%d buffers of region %d leaked", n, r.id)
+	}
+	if n := r.rings.out() + r.ifs.out(); n > 0 {
+		k.fault("%d rings or interfaces of region %d leaked", n, r.id)
+	}
+	r.makePools()
 }
 
 // drop forgets an adapter that nobody uses.
@@ -473,16 +704,10 @@ func (k *Kernel) drop(a *adapter) {
 	k.release(a.region)
 }
 
-// release forgets a region that nobody uses and reports what leaked from it.
+// release forgets a region that nobody uses.
 func (k *Kernel) release(r *region) {
 	if r.adapters > 0 || r.mapped > 0 {
 		return
-	}
-	if n := r.bufs.out(); n > 0 {
-		k.fault("%d buffers of region %d leaked", n, r.id)
-	}
-	if n := r.rings.out() + r.ifs.out(); n > 0 {
-		k.fault("%d rings or interfaces of region %d leaked", n, r.id)
 	}
 	delete(k.regions, r.id)
 	k.used[len(r.words)] = append(k.used[len(r.words)], r.words)
@@ -509,6 +734,11 @@ func (k *Kernel) adapter(name string, r *abi.Register) (*adapter, error) {
 	a.rxSlots, a.txSlots = orDefault(r.RXSlots, 64), orDefault(r.TXSlots, 64)
 	m := pipeName.FindStringSubmatch(name)
 	switch {
+	case r.Mode == abi.ModeNull:
+		if r.MemID == 0 {
+			return nil, unix.EINVAL
+		}
+		a.region, nrx, ntx = k.regions[r.MemID], 0, 0
 	case strings.HasPrefix(name, "vale") && strings.Contains(name, ":"):
 		a.vale, _, _ = strings.Cut(name, ":")
 		a.region = k.private(nrx*a.rxSlots+ntx*a.txSlots, int(r.ExtraBufs))
@@ -537,6 +767,10 @@ func (k *Kernel) adapter(name string, r *abi.Register) (*adapter, error) {
 	}
 	if r.MemID != 0 {
 		a.region = k.regions[r.MemID]
+	}
+	if a.card != nil {
+		a.host[abi.DirRX] = &kring{a: a, dir: abi.DirRX, id: nrx, host: true}
+		a.host[abi.DirTX] = &kring{a: a, dir: abi.DirTX, id: ntx, host: true}
 	}
 	a.region.adapters++
 	for i := range nrx {

@@ -17,6 +17,10 @@ func portInfoOf(h *abi.Header) *abi.PortInfo {
 	return *(**abi.PortInfo)(unsafe.Pointer(&h.Body))
 }
 
+func poolsInfoOf(h *abi.Header) *abi.PoolsInfo {
+	return *(**abi.PoolsInfo)(unsafe.Pointer(&h.Body))
+}
+
 const (
 	ifSize   = 1024
 	ringSize = 256 + 16*1024
@@ -82,6 +86,7 @@ type region struct {
 	id               uint16
 	words            []uint64 // that mem is in
 	mem              []byte
+	params           Params
 	ifs, rings, bufs *pool
 	adapters, mapped int // users
 }
@@ -92,16 +97,25 @@ func newRegion(k *Kernel, id uint16, p Params) *region {
 	words := k.memory((bufs + p.Bufs*p.BufSize + 7) / 8)
 	r := &region{
 		kernel: k, id: id,
-		words: words,
-		mem:   unsafe.Slice((*byte)(unsafe.Pointer(&words[0])), bufs+p.Bufs*p.BufSize),
-		ifs:   newPool(0, ifSize, p.Ifs, 0),
-		rings: newPool(rings, ringSize, p.Rings, 0),
-		bufs:  newPool(bufs, p.BufSize, p.Bufs, abi.FirstBuffer),
+		words:  words,
+		mem:    unsafe.Slice((*byte)(unsafe.Pointer(&words[0])), bufs+p.Bufs*p.BufSize),
+		params: p,
 	}
+	r.makePools()
 	for i := range p.Ifs {
 		r.ifAt(i * ifSize).BufsHead = 2 // stale, as the kernel leaves it
 	}
 	return r
+}
+
+// makePools makes the pools as they are when all is free.
+func (r *region) makePools() {
+	p := r.params
+	rings := p.Ifs * ifSize
+	bufs := rings + p.Rings*ringSize
+	r.ifs = newPool(0, ifSize, p.Ifs, 0)
+	r.rings = newPool(rings, ringSize, p.Rings, 0)
+	r.bufs = newPool(bufs, p.BufSize, p.Bufs, abi.FirstBuffer)
 }
 
 // memory returns memory of n words, that of a region gone before if it fits.
@@ -211,7 +225,7 @@ func (r *region) newRing(q *kring, n int, like *kring) error {
 		q.slots[i] = abi.Slot{BufIdx: uint32(b), Len: uint16(r.bufs.size)}
 		q.hw[i] = uint32(b)
 	}
-	q.reset()
+	q.reset(0)
 	return nil
 }
 

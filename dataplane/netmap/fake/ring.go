@@ -17,6 +17,7 @@ type adapter struct {
 	region           *region
 	rx, tx           []*kring
 	rxSlots, txSlots int
+	host             [2]*kring // of a card, by direction
 	users            int
 	exclusive        bool
 
@@ -28,13 +29,20 @@ type adapter struct {
 	macs     map[[6]byte]bool // that a VALE port was seen to send from
 }
 
-func (a *adapter) rings() []*kring { return append(append([]*kring(nil), a.rx...), a.tx...) }
+func (a *adapter) rings() []*kring {
+	r := append(append([]*kring(nil), a.rx...), a.tx...)
+	if a.host[0] != nil {
+		r = append(r, a.host[:]...)
+	}
+	return r
+}
 
 // A kring is a ring as the kernel sees it.
 type kring struct {
 	a     *adapter
 	dir   int
 	id    int
+	host  bool
 	off   int // in the region
 	ring  *abi.Ring
 	slots []abi.Slot
@@ -47,16 +55,18 @@ type kring struct {
 
 	pipe     *kring // other end's ring
 	pipeTail uint32
+
+	owner int // who synced the ring first, where the kernel is told
 }
 
 func (q *kring) next(i uint32) uint32 { return (i + 1) % uint32(len(q.slots)) }
 func (q *kring) prev(i uint32) uint32 { return (i + uint32(len(q.slots)) - 1) % uint32(len(q.slots)) }
 
-// reset puts the ring to its start.
-func (q *kring) reset() {
-	q.hwcur, q.hwtail = 0, 0
+// reset puts the ring to slot at, with nothing in it.
+func (q *kring) reset(at uint32) {
+	q.hwcur, q.hwtail = at, at
 	if q.dir == abi.DirTX {
-		q.hwtail = uint32(len(q.slots)) - 1
+		q.hwtail = q.prev(at)
 	}
 	q.rhead, q.rcur, q.rtail = q.hwcur, q.hwcur, q.hwtail
 	q.pipeTail = q.hwtail
@@ -67,19 +77,35 @@ func (q *kring) reset() {
 	}
 }
 
-// makeRings makes all rings of a port, and those of the other end of a pipe.
+// slots returns the number of slots of a ring.
+func (a *adapter) slots(dir int) int {
+	if dir == abi.DirTX {
+		return a.txSlots
+	}
+	return a.rxSlots
+}
+
+// makeHostRings makes the host rings of a card unless they are there.
+func (a *adapter) makeHostRings() error {
+	for _, q := range a.host {
+		if q.ring == nil {
+			if err := a.region.newRing(q, a.slots(q.dir), nil); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// makeRings makes all NIC rings of a port, and those of the other end of a pipe.
 func (a *adapter) makeRings() error {
 	if a.peer != nil && a.peer.users > 0 {
 		return nil // made with the first end
 	}
 	a.wire = make([][]part, len(a.rx))
 	a.macs = map[[6]byte]bool{}
-	for _, q := range a.rings() {
-		n := a.rxSlots
-		if q.dir == abi.DirTX {
-			n = a.txSlots
-		}
-		if err := a.region.newRing(q, n, nil); err != nil {
+	for _, q := range append(append([]*kring(nil), a.rx...), a.tx...) {
+		if err := a.region.newRing(q, a.slots(q.dir), nil); err != nil {
 			a.freeRings()
 			return err
 		}
@@ -252,10 +278,16 @@ func (k *Kernel) sync(fd, dir int) error {
 	return nil
 }
 
-// blocks notes a call that on Linux would not have come back.
+// blocks keeps a call on a card that is down, or notes it.
 func (k *Kernel) blocks(f *file) {
-	if f.a.card != nil && !f.a.card.Up {
-		k.fault("a call on %s, which is down, would block", f.a.name)
+	for c := f.a.card; c != nil && !c.Up && !c.Gone; {
+		if !k.Blocks {
+			k.fault("a call on %s, which is down, would block", f.a.name)
+			return
+		}
+		k.waiting++
+		k.up.Wait()
+		k.waiting--
 	}
 }
 
@@ -322,6 +354,15 @@ func (q *kring) within(a, b, c uint32) bool {
 // prologue takes head and cur over from the owner of the ring. If they are
 // wrong the ring is put back to what the kernel knows, and false returned.
 func (q *kring) prologue() bool {
+	if k := q.a.kernel; k.Caller != nil {
+		c := k.Caller()
+		if q.owner == 0 {
+			q.owner = c
+		}
+		if q.owner != c {
+			k.fault("%s: synced by %d and %d", q, q.owner, c)
+		}
+	}
 	head, cur := q.ring.Head, q.ring.Cur
 	from := q.rhead
 	if q.dir == abi.DirRX {
@@ -382,7 +423,11 @@ func (q *kring) transmit(force bool) {
 			frame = append(frame, b[:s.Len]...)
 		}
 		if s.Flags&abi.MoreFrag == 0 {
-			q.a.send(q.id, frame)
+			if q.host {
+				q.a.card.toHost = append(q.a.card.toHost, frame)
+			} else {
+				q.a.send(q.id, frame)
+			}
 			frame = nil
 		}
 	}
@@ -390,6 +435,10 @@ func (q *kring) transmit(force bool) {
 		q.a.kernel.fault("%s: the end of a frame is not queued", q)
 	}
 	q.hwcur = q.rhead
+	if q.host {
+		q.hwtail = q.prev(q.hwcur)
+		return
+	}
 	if !force && !full && q.a.card != nil {
 		return
 	}
@@ -441,9 +490,16 @@ func (a *adapter) send(ring int, frame []byte) {
 // receive puts frames from the wire into the slots that the device has, then
 // takes those that were released.
 func (q *kring) receive() {
-	wire, flags := &q.a.wire[q.id], uint16(0x100)
-	if q.a.card != nil {
-		wire, flags = &q.a.card.rx[q.id], 0
+	wire, flags := (*[]part)(nil), uint16(0)
+	switch c := q.a.card; {
+	case q.host:
+		wire = &c.fromHost
+	case c != nil && c.Wedged:
+		wire = &[]part{}
+	case c != nil:
+		wire = &c.rx[q.id]
+	default:
+		wire, flags = &q.a.wire[q.id], 0x100
 	}
 	for len(*wire) > 0 && q.next(q.hwtail) != q.hwcur {
 		p := (*wire)[0]
