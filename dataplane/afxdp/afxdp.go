@@ -3,11 +3,11 @@
 //
 // Open opens all ports at once over one UMEM, so that a buffer received on any
 // queue can be sent on any other by its number alone. Each queue of a port has
-// one socket with its own four rings. The worker that receives from the queue
-// owns the receive and the fill ring, the worker that sends to it the transmit
-// and the completion ring; the two share nothing but the file descriptor. The
-// kernel is the other side of each ring: every producer and consumer index has
-// one writer, and is loaded or stored once per burst.
+// four rings of its own. The worker that receives from the queue owns the receive
+// and the fill ring, the worker that sends to it the transmit and the completion
+// ring. They are the rings of one socket where the worker is the same, else of
+// one socket for each. The kernel is the other side of each ring: every producer
+// and consumer index has one writer, and is loaded or stored once per burst.
 //
 // A program on the port, attached as a link that dies with the process, hands
 // the frames that are for forwarding to the sockets and leaves all others to

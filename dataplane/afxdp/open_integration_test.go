@@ -762,7 +762,7 @@ func TestQueueInUse(t *testing.T) {
 	}
 	defer u.unmap()
 	u.region = dataplane.NewRegion("", u.mem, 2048, nil)
-	s := &socket{port: &port{index: l.attrs(t, "igb2").Index}, queue: 1, fd: -1, rxBufs: make([]uint32, 64)}
+	s := &socket{port: &port{index: l.attrs(t, "igb2").Index, rxSlots: 64, txSlots: 64}, queue: 1, fd: -1, rxBufs: make([]uint32, 64)}
 	defer s.close()
 	if err := l.router.Do(func() error { return s.open(u, -1, unix.XDP_COPY) }); err != nil {
 		t.Fatal(err)
@@ -851,7 +851,17 @@ func TestOwners(t *testing.T) {
 	if got, want := sides(ports[1]), []string{"0/1 true false", "0/0 false true", "1/0 true false"}; !slices.Equal(got, want) {
 		t.Errorf("igb2: %q, want %q", got, want)
 	}
-	// Both directions at once: four workers on four sides of two sockets.
+	// Nobody can sleep on a socket that another sends to.
+	fds := map[int]int{}
+	for _, p := range ports {
+		for _, q := range p.Queues {
+			if w, ok := fds[q.Descriptor.FD()]; ok && w != q.Worker {
+				t.Errorf("%s queue %d: workers %d and %d share a socket", p.Name, q.Index, w, q.Worker)
+			}
+			fds[q.Descriptor.FD()] = q.Worker
+		}
+	}
+	// Both directions at once: four workers on four sides of two queues.
 	gen, sink := newWire(t, l.gen, "g0"), newWire(t, l.sink, "x0")
 	const n = 500
 	there, back := numbered(macIgb1, 0, n, 60), numbered(macIgb2, 0, n, 60)

@@ -173,16 +173,20 @@ func (o *opener) allocate() error {
 	}
 	for _, p := range o.ports {
 		for q := range max(len(p.cfg.Owners.RX), len(p.cfg.Owners.TX)) {
-			s := &socket{port: p, queue: q, fd: -1}
-			if q < len(p.cfg.Owners.RX) {
-				s.rxBufs = deal(p.rxSlots)
-			}
-			if p.writer(q) >= 0 {
-				s.txBufs = deal(p.txSlots)
-			}
-			if s.rxBufs != nil || s.txBufs != nil {
+			var s *socket
+			reader, writer := p.reader(q), p.writer(q)
+			if reader >= 0 {
+				s = &socket{port: p, queue: q, worker: reader, rxBufs: deal(p.rxSlots), fd: -1}
 				p.sockets = append(p.sockets, s)
 			}
+			if writer < 0 {
+				continue
+			}
+			if writer != reader {
+				s = &socket{port: p, queue: q, worker: writer, peer: s, fd: -1}
+				p.sockets = append(p.sockets, s)
+			}
+			s.txBufs = deal(p.txSlots)
 		}
 	}
 	u.region = dataplane.NewRegion("umem0", u.mem, o.frame, deal(spare))
@@ -304,24 +308,15 @@ func (o *opener) port(p *port) *dataplane.Port {
 		Device: p,
 	}
 	for _, s := range p.sockets {
-		reader, writer := -1, p.writer(s.queue)
-		if s.rx != nil {
-			reader = p.cfg.Owners.RX[s.queue]
-		}
+		q := dataplane.Queue{Index: s.queue, Worker: s.worker, Descriptor: &descriptor{fd: s.fd, rx: s.rx, tx: s.tx}}
 		// Fields of interface type must stay nil where there is no side.
-		switch {
-		case reader == writer:
-			d.Queues = append(d.Queues, dataplane.Queue{Index: s.queue, Worker: reader, RX: s.rx, TX: s.tx,
-				Descriptor: &descriptor{fd: s.fd, rx: s.rx, tx: s.tx}})
-			continue
-		case reader >= 0:
-			d.Queues = append(d.Queues, dataplane.Queue{Index: s.queue, Worker: reader, RX: s.rx,
-				Descriptor: &descriptor{fd: s.fd, rx: s.rx}})
+		if s.rx != nil {
+			q.RX = s.rx
 		}
-		if writer >= 0 {
-			d.Queues = append(d.Queues, dataplane.Queue{Index: s.queue, Worker: writer, TX: s.tx,
-				Descriptor: &descriptor{fd: s.fd, tx: s.tx}})
+		if s.tx != nil {
+			q.TX = s.tx
 		}
+		d.Queues = append(d.Queues, q)
 	}
 	return d
 }
@@ -356,13 +351,18 @@ func (u *umem) buffers() buffers {
 	return buffers{region: u.region, shift: uint(bits.TrailingZeros(uint(u.frame))), n: uint64(len(u.mem) / u.frame)}
 }
 
-// A socket is the AF_XDP socket of one queue.
+// A socket is the AF_XDP socket of one queue, or of one side of it where the
+// sides have different workers: the kernel looks, for each frame that it has
+// sent, for somebody who sleeps on the socket, and would find the reader.
 type socket struct {
 	port           *port
 	queue          int
+	worker         int
 	rxBufs, txBufs []uint32 // dealt to the sides; nil where there is none
+	peer           *socket  // of the same queue, whose fill and completion rings this one shares
 	fd             int
 	maps           [][]byte
+	fill, comp     addrRing
 	rx             *rx
 	tx             *tx
 }
@@ -379,7 +379,8 @@ const (
 const skbOverhead = 1024
 
 // open makes the socket and binds it to its queue. The first socket, with first
-// negative, registers the UMEM and asks for mode; the others share both.
+// negative, registers the UMEM and asks for mode; the others share both. A peer
+// is open already.
 func (s *socket) open(u *umem, first int, mode uint16) error {
 	var err error
 	if s.fd, err = unix.Socket(unix.AF_XDP, unix.SOCK_RAW|unix.SOCK_CLOEXEC, 0); err != nil {
@@ -395,15 +396,11 @@ func (s *socket) open(u *umem, first int, mode uint16) error {
 	if err != nil {
 		return fmt.Errorf("ring offsets: %w", err)
 	}
-	// The kernel wants a fill and a completion ring whatever sides there are.
-	fillSlots, compSlots := max(len(s.rxBufs), minSlots), max(len(s.txBufs), minSlots)
-	fill, err := s.mapRing(unix.XDP_UMEM_FILL_RING, fillSlots, addrSize, unix.XDP_UMEM_PGOFF_FILL_RING, &off.Fr)
-	if err != nil {
-		return fmt.Errorf("fill ring: %w", err)
-	}
-	comp, err := s.mapRing(unix.XDP_UMEM_COMPLETION_RING, compSlots, addrSize, unix.XDP_UMEM_PGOFF_COMPLETION_RING, &off.Cr)
-	if err != nil {
-		return fmt.Errorf("completion ring: %w", err)
+	if s.peer != nil {
+		first = s.peer.fd
+		s.fill, s.comp = s.peer.fill, s.peer.comp
+	} else if err := s.mapUMEMRings(&off); err != nil { // whatever sides there are
+		return err
 	}
 	if n := len(s.rxBufs); n > 0 {
 		mem, err := s.mapRing(unix.XDP_RX_RING, n, descSize, unix.XDP_PGOFF_RX_RING, &off.Rx)
@@ -411,14 +408,14 @@ func (s *socket) open(u *umem, first int, mode uint16) error {
 			return fmt.Errorf("receive ring: %w", err)
 		}
 		// Filled before bind: a zero-copy driver takes buffers there.
-		s.rx = newRX(u.buffers(), newDescRing(mem, &off.Rx, n), newAddrRing(fill, &off.Fr, fillSlots), s.rxBufs)
+		s.rx = newRX(u.buffers(), newDescRing(mem, &off.Rx, n), s.fill, s.rxBufs)
 	}
 	if n := len(s.txBufs); n > 0 {
 		mem, err := s.mapRing(unix.XDP_TX_RING, n, descSize, unix.XDP_PGOFF_TX_RING, &off.Tx)
 		if err != nil {
 			return fmt.Errorf("transmit ring: %w", err)
 		}
-		s.tx = newTX(u.buffers(), newDescRing(mem, &off.Tx, n), newAddrRing(comp, &off.Cr, compSlots), s.txBufs)
+		s.tx = newTX(u.buffers(), newDescRing(mem, &off.Tx, n), s.comp, s.txBufs)
 		// Frames that one system call sends in copy mode: 32, or up to this
 		// where the kernel can be told.
 		_ = unix.SetsockoptInt(s.fd, unix.SOL_XDP, unix.XDP_MAX_TX_SKB_BUDGET, min(n, 256))
@@ -441,6 +438,22 @@ func (s *socket) open(u *umem, first int, mode uint16) error {
 			return fmt.Errorf("bind: another AF_XDP socket has the queue: %w", err)
 		}
 	}
+}
+
+// mapUMEMRings makes the rings that a queue has for buffers.
+func (s *socket) mapUMEMRings(off *unix.XDPMmapOffsets) error {
+	n := s.port.rxSlots
+	mem, err := s.mapRing(unix.XDP_UMEM_FILL_RING, n, addrSize, unix.XDP_UMEM_PGOFF_FILL_RING, &off.Fr)
+	if err != nil {
+		return fmt.Errorf("fill ring: %w", err)
+	}
+	s.fill = newAddrRing(mem, &off.Fr, n)
+	n = s.port.txSlots
+	if mem, err = s.mapRing(unix.XDP_UMEM_COMPLETION_RING, n, addrSize, unix.XDP_UMEM_PGOFF_COMPLETION_RING, &off.Cr); err != nil {
+		return fmt.Errorf("completion ring: %w", err)
+	}
+	s.comp = newAddrRing(mem, &off.Cr, n)
+	return nil
 }
 
 func (s *socket) mapRing(opt, slots, entry int, pgoff int64, off *unix.XDPRingOffset) ([]byte, error) {

@@ -42,6 +42,14 @@ type port struct {
 	last   map[int]dataplane.DeviceCounters // of a closed port
 }
 
+// reader returns the worker that receives from queue q, or -1.
+func (p *port) reader(q int) int {
+	if q >= len(p.cfg.Owners.RX) {
+		return -1
+	}
+	return p.cfg.Owners.RX[q]
+}
+
 // writer returns the worker that sends to queue q, or -1.
 func (p *port) writer(q int) int {
 	if q >= len(p.cfg.Owners.TX) {
@@ -248,19 +256,19 @@ func (p *port) counters(q int) (c dataplane.DeviceCounters) {
 	if q < len(p.cfg.Owners.RX) {
 		c.HostPackets, c.HostBytes, _ = p.prog.counters(q) // an array map of our own: the lookup cannot fail
 	}
-	i := slices.IndexFunc(p.sockets, func(s *socket) bool { return s.queue == q })
-	if i < 0 {
-		return c
-	}
-	s := p.sockets[i]
-	if st, err := statistics(s.fd); err == nil {
-		// A frame that finds the fill ring empty counts as dropped, not as met
-		// by a full ring; to us it is the same. So does one longer than a buffer.
-		c.RXRingFull = st.Rx_ring_full + st.Rx_dropped
-		c.TXRingFull = st.Tx_invalid_descs
-	}
-	if s.tx != nil {
-		c.TXRingFull += s.tx.refused.Load()
+	for _, s := range p.sockets {
+		if s.queue != q {
+			continue
+		}
+		if st, err := statistics(s.fd); err == nil {
+			// A frame that finds the fill ring empty counts as dropped, not as met
+			// by a full ring; to us it is the same. So does one longer than a buffer.
+			c.RXRingFull += st.Rx_ring_full + st.Rx_dropped
+			c.TXRingFull += st.Tx_invalid_descs
+		}
+		if s.tx != nil {
+			c.TXRingFull += s.tx.refused.Load()
+		}
 	}
 	return c
 }
