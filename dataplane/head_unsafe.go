@@ -2,6 +2,7 @@ package dataplane
 
 import (
 	"encoding/binary"
+	"math/bits"
 	"unsafe"
 
 	"nmfwd/dataplane/wire"
@@ -14,20 +15,10 @@ import (
 // as on every processor that nmfwd is built for, whatever the wire says.
 type head struct{ p unsafe.Pointer }
 
-// heads returns the starts of frames of one region.
-type heads struct {
-	base   unsafe.Pointer
-	stride uintptr
-}
-
-func (r *Region) heads() heads {
-	return heads{unsafe.Pointer(unsafe.SliceData(r.mem)), uintptr(r.stride)}
-}
-
-// at returns the start of the frame that s names, which must lie in the region,
-// as Bytes demands.
-func (hs heads) at(s *Slot) head {
-	return head{unsafe.Add(hs.base, uintptr(s.Buf)*hs.stride+uintptr(s.Off))}
+// head returns the start of the frame that s names, which must lie in the
+// region, as Bytes demands.
+func (r *Region) head(s *Slot) head {
+	return head{unsafe.Add(unsafe.Pointer(unsafe.SliceData(r.mem)), uintptr(s.Buf)*uintptr(r.stride)+uintptr(s.Off))}
 }
 
 func (h head) u8(n uintptr) uint8   { return *(*uint8)(unsafe.Add(h.p, n)) }
@@ -75,22 +66,30 @@ const (
 	plain6Type, plain6Mask = 0x60dd86, 0xf0ffff
 )
 
-// sum4 returns the ones' complement sum of an IPv4 header of 20 bytes, 0xffff
-// when its checksum is right.
-func (h head) sum4() uint16 { return wire.Sum20((*[wire.IPv4Len]byte)(unsafe.Add(h.p, offIP))) }
+// valid4 reports whether the checksum of an IPv4 header of 20 bytes is right:
+// whether the sum of its words is a multiple of 65535, as it is never zero
+// (RFC 1071; 2^64 is one more than such a multiple, so that carries come back
+// in).
+func (h head) valid4() bool {
+	s, c := bits.Add64(h.u64(offIP), h.u64(offIP+8), 0)
+	s, c = bits.Add64(s, uint64(h.u32(offIP+16)), c)
+	s, _ = bits.Add64(s, 0, c)
+	return s%0xffff == 0
+}
 
 // setHeader copies the Ethernet header of an adjacency over the frame's.
 func (h head) setHeader(a *fib.Adjacency) {
 	*(*[wire.EthernetLen]byte)(h.p) = *(*[wire.EthernetLen]byte)(unsafe.Pointer(&a.Head))
 }
 
-// decrement4 takes one from the TTL of an IPv4 packet and mends the checksum
-// (RFC 1624, equation 3; ones' complement sums do not depend on the byte order).
+// decrement4 takes one from the TTL of an IPv4 packet and mends the checksum:
+// RFC 1624, equation 3, for a word whose low byte fell by one. Ones' complement
+// sums do not depend on the byte order.
 func (h head) decrement4() {
 	*(*uint8)(unsafe.Add(h.p, off4TTL))--
 	c := (*uint16)(unsafe.Add(h.p, off4Checksum))
-	s := uint32(^*c) + 0xfffe // ~m + m' for a word whose low byte, the TTL, fell by one
-	*c = ^uint16(s + s>>16)
+	s := uint32(*c) + 1
+	*c = uint16(s + (s+1)>>16)
 }
 
 // decrement6 takes one from the hop limit of an IPv6 packet.

@@ -14,8 +14,8 @@ func TestInlines(t *testing.T) {
 		t.Fatalf("%v\n%s", err, out)
 	}
 	for _, f := range []string{
-		"heads.at", "head.u8", "head.u32", "head.be16", "head.be32", "head.be64", "head.destination",
-		"head.sum4", "head.setHeader", "head.decrement4", "head.decrement6",
+		"(*Region).head", "head.u8", "head.u32", "head.be16", "head.be32", "head.be64", "head.destination",
+		"head.valid4", "head.setHeader", "head.decrement4", "head.decrement6",
 		"(*Region).Bytes", "(*Region).Buffer", "(*tally).add", "FrameSlots", "Sum20", "MACOf",
 	} {
 		if !bytes.Contains(out, []byte("can inline "+f)) {

@@ -70,6 +70,19 @@ func (r *Region) Buffer(n uint32) []byte {
 	return r.mem[o : o+int(r.stride) : o+int(r.stride)]
 }
 
+// pad extends slots shorter than least bytes with zeros, as far as their buffers
+// reach.
+func (r *Region) pad(s []Slot, least int) {
+	for i := range s {
+		if n := int(s[i].Len); n < least {
+			b := r.Buffer(s[i].Buf)[s[i].Off:]
+			b = b[:min(least, len(b))]
+			clear(b[n:])
+			s[i].Len = uint16(len(b))
+		}
+	}
+}
+
 // Take removes n spare buffers from the region and returns their numbers. It
 // is called while the router is put together, never by a running worker.
 func (r *Region) Take(n int) ([]uint32, error) {

@@ -117,7 +117,7 @@ func (r *Router) newWorker(id int) (*Worker, error) {
 		slots:   make([]Slot, r.opt.Burst),
 		ingress: make([]int32, r.opt.Burst),
 		free:    make([]uint32, 0, r.opt.Burst),
-		touched: make([]int, 0, 2*len(r.ports)),
+		touched: make([]*outlet, 0, 2*len(r.ports)),
 	}
 	if len(r.opt.CPUs) > 0 {
 		w.cpu = r.opt.CPUs[id%len(r.opt.CPUs)]

@@ -32,10 +32,10 @@ type Worker struct {
 	punts   [2]*puntRing // by protocols, faulty
 	control *waker       // of the reader of punts
 
-	slots   []Slot   // a burst
-	ingress []int32  // of a burst taken from a handoff
-	free    []uint32 // buffers that repay the burst
-	touched []int    // outlets with frames in the burst
+	slots   []Slot    // a burst
+	ingress []int32   // of a burst taken from a handoff
+	free    []uint32  // buffers that repay the burst
+	touched []*outlet // with frames in the burst
 
 	now    int64 // of this Step
 	stats  workerTally
@@ -68,9 +68,6 @@ type outlet struct {
 
 	slots []Slot // collected in this burst, all of one region
 	n     int    // of slots
-	v6    int    // frames of IPv6
-	parts int    // slots that do not end a frame
-	bytes int
 }
 
 // connected reports whether anything can leave by o.
@@ -116,7 +113,7 @@ func (w *Worker) receive(st *State, q *rxQueue) int {
 		w.forward(st, q, s)
 	}
 	for _, o := range w.touched {
-		w.flush(st, q, &w.out[o])
+		w.flush(st, q, o)
 	}
 	w.touched = w.touched[:0]
 	q.rx.Release(w.free)
@@ -126,71 +123,100 @@ func (w *Worker) receive(st *State, q *rxQueue) int {
 }
 
 // forward decides about each frame of a burst and collects it in an outlet, or
-// its buffer in w.free. The frames that nearly all are, in one slot, for the
-// port's own address, plain and to be forwarded, are recognised here: every
-// check of decide in its cheapest form. All others go to decide.
+// its buffer in w.free. Runs of plain frames to one outlet are taken by plain;
+// all others go to decide.
 func (w *Worker) forward(st *State, q *rxQueue, s []Slot) {
 	port := &st.Ports[q.port]
-	mac, mtu := port.MAC, port.MTU
-	v4, v6, adj := &st.FIB.V4, &st.FIB.V6, st.FIB.Adj
-	hs := q.region.heads()
-	out, o := -1, (*outlet)(nil) // of the frame before
-	bytes, parts := 0, 0
-	for i := 0; i < len(s); i++ {
-		f := &s[i]
-		h, n := hs.at(f), int(f.Len)
-		bytes += n
-		var a *fib.Adjacency
-		length, ipv6 := 0, 0
-		if n >= off4End && n <= mtu+wire.EthernetLen+wire.VLANLen && f.Flags&More == 0 && h.destination() == mac {
-			if t := h.u32(offType); t&plain4Mask == plain4Type {
-				length = int(h.be16(off4Length))
-				dst := h.be32(off4Dst)
-				if length >= wire.IPv4Len && length <= n-wire.EthernetLen && length <= mtu && h.sum4() == 0xffff &&
-					!special4[h.u8(off4Src)] && !special4[dst>>24] {
-					if x := &adj[v4.Lookup(dst)]; x.Action == fib.Forward && h.u8(off4TTL) > 1 && length <= int(x.MTU) {
-						a = x
-						h.decrement4()
-					}
-				}
-			} else if t&plain6Mask == plain6Type && n >= off6End {
-				length = int(h.be16(off6Length)) + wire.IPv6Len
-				hi, lo := h.be64(off6Dst), h.be64(off6Dst+8)
-				if length <= n-wire.EthernetLen && length <= mtu && h.u8(off6Next) != wire.ProtoHopByHop &&
-					!special6[h.u8(off6Src)] && !special6[hi>>56] {
-					if x := &adj[v6.Lookup(hi, lo)]; x.Action == fib.Forward && h.u8(off6Hops) > 1 && length <= int(x.MTU) {
-						a, ipv6 = x, 1
-						h.decrement6()
-					}
-				}
-			}
+	q.tally.add(cPackets, uint64(len(s)))
+	o, begun := &noOutlet, 0 // plain frames for o that s starts with
+	for {
+		n, to, bytes := st.plain(port, q.region, s, begun, o.port)
+		q.tally.add(cBytes, uint64(bytes))
+		if o.minFrame > 0 {
+			q.region.pad(s[:n], o.minFrame)
 		}
-		if a == nil {
-			more, length := w.forwardSlow(st, q, port, s[i:])
-			i += more
-			parts += more
-			bytes += length - n
+		w.add(o, s[:n])
+		if n == len(s) {
+			return
+		}
+		s = s[n:]
+		if begun = 0; to >= 0 {
+			o, begun = &w.out[to], 1
 			continue
 		}
-		h.setHeader(a)
-		if int(a.Port) != out {
-			out = int(a.Port)
-			o = &w.out[out]
-		}
-		n = length + wire.EthernetLen
-		if n < o.minFrame {
-			n = pad(q.region, f, n, o.minFrame)
-		}
-		if o.n == 0 {
-			w.touched = append(w.touched, out)
-		}
-		o.slots[o.n] = Slot{Buf: f.Buf, Off: f.Off, Len: uint16(n), Flags: SlotFlags(ipv6) * flagIPv6}
-		o.n++
-		o.v6 += ipv6
-		o.bytes += n
+		s = s[w.forwardSlow(st, q, port, s):]
 	}
-	q.tally.add(cPackets, uint64(len(s)-parts))
-	q.tally.add(cBytes, uint64(bytes))
+}
+
+// plain makes frames of s ready to be sent by port out, from s[i] on, as long as
+// they are what nearly all are: in one slot, for the port's own address, plain
+// and to be forwarded. It has every check of decide in its cheapest form, and
+// calls nothing, so that what it needs stays in registers. It stops behind n
+// frames: at the end, at a frame of another kind, which it leaves as it is, or
+// at one that it made ready for another port: to, else -1. The frames that it
+// made ready were bytes long.
+func (st *State) plain(port *PortState, region *Region, s []Slot, i, out int) (n, to, bytes int) {
+	f := st.FIB
+	for ; i < len(s); i++ {
+		h, n := region.head(&s[i]), int(s[i].Len)
+		if n < off4End || n > port.MTU+wire.EthernetLen+wire.VLANLen || s[i].Flags&More != 0 || h.destination() != port.MAC {
+			break
+		}
+		var a *fib.Adjacency
+		var length int
+		var flags SlotFlags
+		if t := h.u32(offType); t&plain4Mask == plain4Type {
+			length = int(h.be16(off4Length))
+			dst := h.be32(off4Dst)
+			if length < wire.IPv4Len || length > n-wire.EthernetLen || length > port.MTU || !h.valid4() ||
+				special4[h.u8(off4Src)] || special4[dst>>24] {
+				break
+			}
+			a = &f.Adj[f.V4.Lookup(dst)]
+			if a.Action != fib.Forward || h.u8(off4TTL) <= 1 || length > int(a.MTU) {
+				break
+			}
+			h.decrement4()
+		} else {
+			if t&plain6Mask != plain6Type || n < off6End {
+				break
+			}
+			length = int(h.be16(off6Length)) + wire.IPv6Len
+			hi, lo := h.be64(off6Dst), h.be64(off6Dst+8)
+			if length > n-wire.EthernetLen || length > port.MTU || h.u8(off6Next) == wire.ProtoHopByHop ||
+				special6[h.u8(off6Src)] || special6[hi>>56] {
+				break
+			}
+			a = &f.Adj[f.V6.Lookup(hi, lo)]
+			if a.Action != fib.Forward || h.u8(off6Hops) <= 1 || length > int(a.MTU) {
+				break
+			}
+			h.decrement6()
+			flags = flagIPv6
+		}
+		h.setHeader(a)
+		s[i].Len, s[i].Flags = uint16(wire.EthernetLen+length), flags
+		bytes += n
+		if to := int(a.Port); to != out {
+			return i, to, bytes
+		}
+	}
+	return i, -1, bytes
+}
+
+// noOutlet leads to no port.
+var noOutlet = outlet{port: -1}
+
+// add adds whole frames to an outlet's burst.
+func (w *Worker) add(o *outlet, s []Slot) {
+	if len(s) == 0 {
+		return
+	}
+	if o.n == 0 {
+		w.touched = append(w.touched, o)
+	}
+	copy(o.slots[o.n:], s)
+	o.n += len(s)
 }
 
 // rewrite makes the frame that starts in p the one to be sent, and returns the
@@ -207,35 +233,28 @@ func rewrite(a *fib.Adjacency, v verdict, p []byte) int {
 	return wire.EthernetLen + ip.TotalLen()
 }
 
-// pad extends a frame of n bytes in one slot with zeros to length least, as
-// far as its buffer reaches, and returns the new length.
-func pad(r *Region, s *Slot, n, least int) int {
-	b := r.Buffer(s.Buf)[s.Off:]
-	least = min(least, len(b))
-	clear(b[n:least])
-	return least
-}
-
 // forwardSlow is forward for the frame of any kind that s starts with, in one
 // or several slots, of which the first one has to hold the headers. It returns
-// the number of slots beyond the first and the length of the frame as received.
-func (w *Worker) forwardSlow(st *State, q *rxQueue, port *PortState, s []Slot) (more, total int) {
+// the number of slots.
+func (w *Worker) forwardSlow(st *State, q *rxQueue, port *PortState, s []Slot) int {
 	if n := FrameSlots(s); n > 0 {
 		s = s[:n]
 	}
-	more = len(s) - 1
+	more, total := len(s)-1, 0
 	for i := range s {
 		total += int(s[i].Len)
 	}
+	q.tally.add(cPackets, -uint64(more)) // forward counted slots
+	q.tally.add(cBytes, uint64(total))
 	p := q.region.Bytes(&s[0])
 	if s[more].Flags&More != 0 {
 		w.divert(st, q, verdict(DropInternal), p, s) // the queue cut a frame
-		return more, total
+		return len(s)
 	}
 	a, v := st.decide(port, p, total)
 	if v < forward4 || v > forward6 {
 		w.divert(st, q, v, p, s)
-		return more, total
+		return len(s)
 	}
 	// What lies behind the packet is cut: slots that hold nothing else go free.
 	n := rewrite(a, v, p)
@@ -248,40 +267,29 @@ func (w *Worker) forwardSlow(st *State, q *rxQueue, port *PortState, s []Slot) (
 	last := &s[keep-1]
 	last.Flags &^= More
 	if short := w.out[a.Port].minFrame - n; short > 0 {
-		last.Len = uint16(pad(q.region, last, int(last.Len), int(last.Len)+short))
+		q.region.pad(s[keep-1:keep], int(last.Len)+short)
 	}
 	for _, t := range s[keep:] {
 		w.free = append(w.free, t.Buf)
 	}
-	w.collect(int(a.Port), s[:keep], SlotFlags(v&1)*flagIPv6)
-	return more, total
+	w.collect(&w.out[a.Port], s[:keep], SlotFlags(v&1)*flagIPv6)
+	return len(s)
 }
 
 // collect adds the slots of one frame to an outlet's burst.
-func (w *Worker) collect(out int, s []Slot, flags SlotFlags) {
-	o := &w.out[out]
-	if o.n == 0 {
-		w.touched = append(w.touched, out)
-	}
+func (w *Worker) collect(o *outlet, s []Slot, flags SlotFlags) {
 	for i := range s {
 		s[i].Flags = s[i].Flags&More | flags
-		o.slots[o.n] = s[i]
-		o.n++
-		o.bytes += int(s[i].Len)
 	}
-	o.parts += len(s) - 1
-	if flags&flagIPv6 != 0 {
-		o.v6++
-	}
+	w.add(o, s)
 }
 
 // divert ends a frame that is not forwarded: p is its first slot, s all.
 func (w *Worker) divert(st *State, q *rxQueue, v verdict, p []byte, s []Slot) {
 	switch {
 	case v == toHost:
-		h := len(w.out)/2 + q.port
-		if w.out[h].connected() {
-			w.collect(h, s, 0)
+		if o := &w.out[len(w.out)/2+q.port]; o.connected() {
+			w.collect(o, s, 0)
 			return
 		}
 		q.tally.add(cDropped+int(DropHostFull), 1)
@@ -355,7 +363,7 @@ func (w *Worker) fromHost(q *rxQueue, s []Slot) {
 			}
 			return
 		}
-		w.collect(q.port, s[:n], flagFromHost)
+		w.collect(&w.out[q.port], s[:n], flagFromHost)
 		s = s[n:]
 	}
 }
@@ -364,8 +372,7 @@ func (w *Worker) fromHost(q *rxQueue, s []Slot) {
 // buffers that came back.
 func (w *Worker) flush(st *State, q *rxQueue, o *outlet) {
 	s := o.slots[:o.n]
-	burst := batch{frames: o.n - o.parts, v6: o.v6, bytes: o.bytes}
-	o.n, o.v6, o.parts, o.bytes = 0, 0, 0, 0
+	o.n = 0
 	sent, reason := 0, DropTXFull
 	if o.host {
 		reason = DropHostFull
@@ -375,11 +382,7 @@ func (w *Worker) flush(st *State, q *rxQueue, o *outlet) {
 		reason = DropLinkDown
 	case o.tx != nil:
 		sent = o.tx.Send(q.region, s)
-		lost := batchOf(s[sent:])
-		burst.frames -= lost.frames
-		burst.v6 -= lost.v6
-		burst.bytes -= lost.bytes
-		w.sent(q.tally, o, burst, q.region, q.host)
+		w.sent(q.tally, o, batchOf(s[:sent]), q.region, q.host)
 	default:
 		if h := o.handoffs[q.regionNumber]; h != nil {
 			if sent = h.put(s, q.ingress); sent > 0 {
@@ -391,8 +394,10 @@ func (w *Worker) flush(st *State, q *rxQueue, o *outlet) {
 	if sent < len(s) && !q.host {
 		q.tally.add(cDropped+int(reason), uint64(batchOf(s[sent:]).frames))
 	}
-	for i := range s {
-		w.free = append(w.free, s[i].Buf)
+	n := len(w.free)
+	w.free = w.free[:n+len(s)]
+	for i, free := 0, w.free[n:]; i < len(s) && i < len(free); i++ {
+		free[i] = s[i].Buf
 	}
 }
 
@@ -401,11 +406,10 @@ type batch struct{ frames, v6, bytes int }
 
 func batchOf(s []Slot) (b batch) {
 	for i := range s {
+		last := ^s[i].Flags & More
 		b.bytes += int(s[i].Len)
-		if s[i].Flags&More == 0 {
-			b.frames++
-			b.v6 += int(s[i].Flags / flagIPv6 & 1)
-		}
+		b.frames += int(last)
+		b.v6 += int(s[i].Flags / flagIPv6 & last)
 	}
 	return b
 }
