@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"net/netip"
+	"slices"
 	"sync"
 	"time"
 
@@ -168,35 +169,53 @@ func neighbor(is4 bool, n int) netip.Addr {
 }
 
 // flows returns n frames of a mix: the 2,000 flows of the lab over and over,
-// or to random hosts of random routes where the table has more.
+// to the table's on-link neighbors where it has some.
 func (f *fibOf) flows(t table, m mix, n int) [][]byte {
-	rnd := rand.New(rand.NewPCG(7, 7))
 	frames := make([][]byte, n)
 	for i := range frames {
-		is4 := m == v4 || m == mixed && i%2 == 0
-		flow := i
+		is4, flow := m == v4 || m == mixed && i%2 == 0, i
 		if m == mixed {
 			flow = i / 2
 		}
-		if ps := f.v6; is4 {
+		if is4 {
 			frames[i] = frame4(flow%2000, 255)
-			switch {
-			case t.neighbors > 0:
-				setDst4(frames[i], neighbor(true, flow%t.neighbors))
-			case len(f.v4) > 0:
-				setDst4(frames[i], destination(rnd, f.v4))
-			}
 		} else {
 			frames[i] = frame6(flow%2000, 255)
-			switch {
-			case t.neighbors > 0:
-				setDst6(frames[i], neighbor(false, flow%t.neighbors))
-			case len(ps) > 0:
-				setDst6(frames[i], destination(rnd, ps))
-			}
+		}
+		if t.neighbors > 0 {
+			setDst(frames[i], neighbor(is4, flow%t.neighbors))
 		}
 	}
 	return frames
+}
+
+// scatter gives frames of the lab n destinations, in turns: random hosts of
+// random routes.
+func (f *fibOf) scatter(frames [][]byte, n int) {
+	rnd := rand.New(rand.NewPCG(7, 7))
+	var to [2][]netip.Addr // by family
+	var at [2]int
+	for _, b := range frames {
+		i, ps, via := 0, f.v4, "198.19.0.0/16"
+		if b[12] != 0x08 {
+			i, ps, via = 1, f.v6, "2001:2:0:8000::/49"
+		}
+		if len(ps) == 0 {
+			ps = []netip.Prefix{netip.MustParsePrefix(via)}
+		}
+		if len(to[i]) < n {
+			to[i] = append(to[i], destination(rnd, ps))
+		}
+		setDst(b, to[i][at[i]%n])
+		at[i]++
+	}
+}
+
+// elsewhere are networks that no frame of a loop may go to: those of port A, and
+// the connected one of port B, where the hosts are unknown.
+var elsewhere = []netip.Prefix{
+	netip.MustParsePrefix("198.18.0.0/16"), netip.MustParsePrefix("198.19.0.0/24"),
+	netip.MustParsePrefix("2001:2::/49"), netip.MustParsePrefix("2001:2:0:8000::/64"),
 }
 
 // destination returns a random host of a random route that may be forwarded
@@ -204,7 +223,7 @@ func (f *fibOf) flows(t table, m mix, n int) [][]byte {
 func destination(rnd *rand.Rand, ps []netip.Prefix) netip.Addr {
 	for {
 		a := routes.Host(rnd, ps[rnd.IntN(len(ps))])
-		if a.IsGlobalUnicast() && (!a.Is4() || a.As4()[0] < 224) {
+		if a.IsGlobalUnicast() && (!a.Is4() || a.As4()[0] < 224) && !slices.ContainsFunc(elsewhere, func(p netip.Prefix) bool { return p.Contains(a) }) {
 			return a
 		}
 	}
@@ -253,8 +272,15 @@ func sum4(b []byte) {
 	binary.BigEndian.PutUint16(ip[10:], wire.Checksum(ip[:n]))
 }
 
-func setDst4(b []byte, a netip.Addr) { copy(b[30:], a.AsSlice()); sum4(b) }
-func setDst6(b []byte, a netip.Addr) { copy(b[38:], a.AsSlice()) }
+// setDst changes the destination of a frame of either family.
+func setDst(b []byte, a netip.Addr) {
+	if a.Is4() {
+		copy(b[30:], a.AsSlice())
+		sum4(b)
+	} else {
+		copy(b[38:], a.AsSlice())
+	}
+}
 
 // A feed says where a bed's frames come from.
 type feed uint64
@@ -288,9 +314,9 @@ const txSlots = 2048
 
 // open puts the router together.
 func (b *bed) open() error {
-	b.rxSlots = 64
-	for b.rxSlots < len(b.frames) || b.feed != repeat && b.rxSlots < len(b.frames)+b.burst {
-		b.rxSlots *= 2
+	b.rxSlots = len(b.frames)
+	if b.feed != repeat {
+		b.rxSlots += b.burst
 	}
 	mem, free, err := buffers(b.buffers()*b.stride, b.huge)
 	if err != nil {
@@ -348,12 +374,14 @@ const batch = 4096
 // run handles at least n packets in batches and returns the nanoseconds that a
 // packet took in the median batch: what a batch lost to other programs is not
 // ours.
-func (b *bed) run(n int) float64 {
+func (b *bed) run(n int) float64 { return batches(n, func() int { return b.worker.Step(0) }) }
+
+func batches(n int, step func() int) float64 {
 	ns := make([]float64, n/batch+1)
 	for i := range ns {
 		start, packets := time.Now(), 0
 		for packets < batch {
-			packets += b.worker.Step(0)
+			packets += step()
 		}
 		ns[i] = float64(time.Since(start)) / float64(packets)
 	}

@@ -72,11 +72,7 @@ func from(a string) func([]byte) []byte {
 func to(a string) func([]byte) []byte {
 	d := netip.MustParseAddr(a)
 	return func(b []byte) []byte {
-		if d.Is4() {
-			setDst4(b, d)
-		} else {
-			setDst6(b, d)
-		}
+		setDst(b, d)
 		return b
 	}
 }

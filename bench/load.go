@@ -94,7 +94,7 @@ func load(o *options) (*report, error) {
 		var two, one []loaded
 		for range times {
 			for _, to := range []*[]loaded{&two, &one} {
-				l, err := loadApart(file, to == &one)
+				l, err := loadApart(o, file, to == &one)
 				if err != nil {
 					return nil, err
 				}
@@ -110,13 +110,13 @@ func load(o *options) (*report, error) {
 }
 
 // loadApart runs loadChild in a process of its own.
-func loadApart(file string, oneCPU bool) (l loaded, err error) {
+func loadApart(o *options, file string, oneCPU bool) (l loaded, err error) {
 	self, err := os.Executable()
 	if err != nil {
 		return l, err
 	}
 	var out bytes.Buffer
-	cmd := exec.Command(self, "-child", "load:"+file)
+	cmd := exec.CommandContext(o.ctx, self, "-child", "load:"+file)
 	cmd.Stdout, cmd.Stderr = &out, os.Stderr
 	if oneCPU {
 		err = startOnOneCPU(cmd)

@@ -82,7 +82,11 @@ func TestPeer(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			frames := append(variety(fibs), fibs.flows(c.table, mixed, 2000)...)
+			routed := fibs.flows(c.table, mixed, 2000)
+			if c.table.n4 > 0 {
+				fibs.scatter(routed, 2000)
+			}
+			frames := append(variety(fibs), routed...)
 			b := &bed{feed: once, mix: mixed, burst: c.burst, stride: stride, minFrame: 60, table: fibs, frames: frames}
 			if err := b.open(); err != nil {
 				t.Fatal(err)
@@ -92,7 +96,7 @@ func TestPeer(t *testing.T) {
 			if err := b.writeCase(name); err != nil {
 				t.Fatal(err)
 			}
-			p, err := startPeer(bin, name)
+			p, err := startPeer(build{"C", bin, func(_ *pathCase, file string) []string { return []string{file} }}, nil, name)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -169,7 +173,7 @@ func (b *bed) once() []byte {
 // TestPath runs every kind of row once: all packets end as the row says.
 func TestPath(t *testing.T) {
 	for _, g := range pathGroups() {
-		for _, c := range g {
+		for _, c := range g.cases {
 			if c.table.n4 > 0 || c.table.real {
 				continue
 			}
@@ -190,7 +194,7 @@ func TestPath(t *testing.T) {
 func BenchmarkPath(b *testing.B) {
 	seen := make(map[string]bool)
 	for _, g := range pathGroups()[:2] {
-		for _, c := range g {
+		for _, c := range g.cases {
 			if seen[c.name] || testing.Short() && c.table.n4 > 0 {
 				continue
 			}

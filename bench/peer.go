@@ -4,6 +4,7 @@ import (
 	"bufio"
 	_ "embed"
 	"encoding/binary"
+	"errors"
 	"fmt"
 	"io"
 	"net/netip"
@@ -32,16 +33,18 @@ func compileC(dir, name string, source []byte, flags ...string) (string, error) 
 	return bin, nil
 }
 
-// A peer is a running C program that does what Step does, for one bed.
+// A peer is a running program that does what Step does, for one bed.
 type peer struct {
-	cmd *exec.Cmd
-	in  io.WriteCloser
-	out *bufio.Reader
+	name string
+	cmd  *exec.Cmd
+	in   io.WriteCloser
+	out  *bufio.Reader
 }
 
-// startPeer starts program bin on what writeCase wrote.
-func startPeer(bin, name string) (*peer, error) {
-	p := &peer{cmd: exec.Command(bin, name)}
+// startPeer starts a build for a case, of which writeCase wrote file. It ends
+// with us.
+func startPeer(b build, c *pathCase, file string) (*peer, error) {
+	p := &peer{name: b.name, cmd: exec.Command(b.bin, b.args(c, file)...)}
 	p.cmd.Stderr = os.Stderr
 	var err error
 	if p.in, err = p.cmd.StdinPipe(); err != nil {
@@ -58,11 +61,11 @@ func startPeer(bin, name string) (*peer, error) {
 // ask sends one line and returns the answer.
 func (p *peer) ask(format string, args ...any) (string, error) {
 	if _, err := fmt.Fprintf(p.in, format+"\n", args...); err != nil {
-		return "", fmt.Errorf("step.c: %w", err)
+		return "", fmt.Errorf("%s: %w", p.name, err)
 	}
 	s, err := p.out.ReadString('\n')
 	if err != nil {
-		return "", fmt.Errorf("step.c: no answer: %w", err)
+		return "", fmt.Errorf("%s: no answer: %w", p.name, err)
 	}
 	return s, nil
 }
@@ -75,7 +78,7 @@ func (p *peer) run(n int) (float64, error) {
 	}
 	ns, err := strconv.ParseFloat(strings.TrimSpace(s), 64)
 	if err != nil {
-		return 0, fmt.Errorf("step.c: %w", err)
+		return 0, fmt.Errorf("%s: %w", p.name, err)
 	}
 	return ns, nil
 }
@@ -166,7 +169,10 @@ func spansOf(t *fib.FIB) (s4, s6 []span, err error) {
 		}
 	}
 	r, w := io.Pipe()
-	go func() { w.CloseWithError(t.Dump(w)) }()
+	go func() {
+		buf := bufio.NewWriterSize(w, 1<<20)
+		w.CloseWithError(errors.Join(t.Dump(buf), buf.Flush()))
+	}()
 	sc := bufio.NewScanner(r)
 	for sc.Scan() {
 		first, adj, _ := strings.Cut(sc.Text(), " ")

@@ -9,6 +9,7 @@ import (
 	"path/filepath"
 	"runtime"
 	"runtime/debug"
+	"slices"
 	"strings"
 	"text/tabwriter"
 	"time"
@@ -34,30 +35,9 @@ type row struct {
 	values []float64 // by series; a missing or zero one has no bar
 }
 
-// A target compares a figure with what it should be.
-type target struct {
-	what string
-	got  float64
-	want float64
-	most bool // want is an upper bound, else a lower one
-}
-
-func (t target) met() bool {
-	if t.most {
-		return t.got <= t.want
-	}
-	return t.got >= t.want
-}
-
-func (t target) String() string {
-	sign, verdict := "at least", "missed"
-	if t.most {
-		sign = "at most"
-	}
-	if t.met() {
-		verdict = "met"
-	}
-	return fmt.Sprintf("%-6s  %s: %.3g, %s %.3g", verdict, t.what, t.got, sign, t.want)
+// addPlain adds a row with the median, least and most of some values.
+func (r *report) addPlain(name string, v []float64) {
+	r.rows = append(r.rows, row{[]string{name, ns(median(v)), ns(slices.Min(v)), ns(slices.Max(v))}, []float64{median(v)}})
 }
 
 // conditions describes the machine and the build; load is the load average

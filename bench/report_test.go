@@ -8,6 +8,7 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 )
@@ -73,5 +74,66 @@ func TestQuoted(t *testing.T) {
 	}
 	if want := strings.Count(peersCSV, "\n") - 1; total != want {
 		t.Errorf("%d lines belong to questions, want %d", total, want)
+	}
+}
+
+// TestRecordTargets keeps the targets of other questions, and those of rows that
+// were not measured.
+func TestRecordTargets(t *testing.T) {
+	dir := t.TempDir()
+	record := func(name string, complete bool, ts ...target) {
+		t.Helper()
+		if err := recordTargets(dir, name, ts, complete); err != nil {
+			t.Fatal(err)
+		}
+	}
+	record("load", true, target{"old", 1, 2, true}, target{"time", 4, 3, true})
+	record("path", true, target{"a", 1, 2, true}, target{"b", 1, 2, true})
+	record("path", false, target{"b", 3, 2, true})
+	record("load", true, target{"time", 2, 3, true})
+	rows, err := readTargets(filepath.Join(dir, "targets.csv"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var got []string
+	for _, r := range rows {
+		got = append(got, strings.Join(r[:5], ";"))
+	}
+	want := []string{"path;a;at most 2;1;met", "path;b;at most 2;3;missed", "load;time;at most 3;2;met"}
+	if !slices.Equal(got, want) {
+		t.Errorf("targets %q, want %q", got, want)
+	}
+	page, err := os.ReadFile(filepath.Join(dir, "targets.md"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if want := "| path | b | at most 2 | 3 | missed | "; !strings.Contains(string(page), want) {
+		t.Errorf("page lacks %q:\n%s", want, page)
+	}
+	if err := os.WriteFile(filepath.Join(dir, "targets.csv"), []byte("a,b\n"), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	if err := recordTargets(dir, "path", nil, true); err == nil {
+		t.Error("another file was overwritten")
+	}
+}
+
+// TestPathNames finds the rows that targets compare, each once.
+func TestPathNames(t *testing.T) {
+	seen := make(map[string]bool)
+	of := make(map[string]*contest)
+	for _, g := range pathGroups() {
+		for _, c := range g.cases {
+			if seen[c.name] {
+				t.Errorf("two rows are called %q", c.name)
+			}
+			seen[c.name] = true
+			of[c.name] = &contest{pathCase: c, peers: []*peer{{name: optimised}}, ns: [][]float64{{2}, {1}}}
+		}
+	}
+	var r report
+	pathTargets(&r, of)
+	if want := 8; len(r.targets) < want { // more with a real table
+		t.Errorf("%d targets, want at least %d", len(r.targets), want)
 	}
 }
