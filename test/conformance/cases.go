@@ -1,4 +1,4 @@
-// Package cases holds the end-to-end table: what becomes of single frames.
+// Package conformance holds the end-to-end table: what becomes of single frames.
 //
 // A case gives frames to a router and says which frames leave, and which
 // counters move by how much, with `host off` and with `host on`. The table is
@@ -42,7 +42,7 @@
 // Counters have the names of the metrics without nmfwd_ and _packets_total.
 // receive, receive_bytes, transmit and transmit_bytes follow from the frames
 // and are never written.
-package cases
+package conformance
 
 import (
 	"embed"

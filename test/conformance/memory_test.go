@@ -1,4 +1,4 @@
-package cases
+package conformance
 
 import (
 	"encoding/binary"

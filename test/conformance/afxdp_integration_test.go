@@ -1,6 +1,6 @@
 //go:build integration && linux
 
-package cases
+package conformance
 
 import (
 	"errors"
