@@ -33,7 +33,12 @@ const (
 	ProtoICMP     = 1
 	ProtoTCP      = 6
 	ProtoUDP      = 17
+	ProtoRouting  = 43
+	ProtoFragment = 44
+	ProtoAH       = 51
 	ProtoICMPv6   = 58
+	ProtoNone     = 59 // nothing follows
+	ProtoDestOpts = 60
 )
 
 // MAC is an Ethernet address as a number: its six bytes, the first one lowest,
@@ -153,6 +158,22 @@ func (p IPv4) HeaderLen() int { return int(p[0]&15) * 4 }
 // TotalLen returns the length of header and payload, in bytes.
 func (p IPv4) TotalLen() int { return int(binary.BigEndian.Uint16(p[2:])) }
 
+// TOS returns the type of service, which holds DSCP and ECN.
+func (p IPv4) TOS() uint8 { return p[1] }
+
+// DontFragment reports whether the packet must not be fragmented.
+func (p IPv4) DontFragment() bool { return p[6]&0x40 != 0 }
+
+// MoreFragments reports whether the packet is a fragment, and not the last one.
+func (p IPv4) MoreFragments() bool { return p[6]&0x20 != 0 }
+
+// FragmentOffset returns where the payload lies in that of the whole packet, in
+// bytes.
+func (p IPv4) FragmentOffset() int { return int(binary.BigEndian.Uint16(p[6:])&0x1fff) * 8 }
+
+// IsFragment reports whether the packet is a fragment.
+func (p IPv4) IsFragment() bool { return p[6]&0x3f|p[7] != 0 }
+
 // TTL returns the time to live.
 func (p IPv4) TTL() uint8 { return p[8] }
 
@@ -181,11 +202,12 @@ func (p IPv4) DecrementTTL() {
 
 // IPv4 options (RFC 791, 3.1; RFC 2113).
 const (
-	optEnd         = 0
-	optNop         = 1
+	OptEnd         = 0
+	OptNop         = 1
+	OptCopied      = 0x80 // the bit of options that belong in every fragment
 	optLSRR        = 131
-	optRouterAlert = 148
 	optSSRR        = 137
+	optRouterAlert = 148
 )
 
 // OptionSet says which IPv4 options or IPv6 hop-by-hop options of interest to
@@ -194,41 +216,50 @@ type OptionSet uint8
 
 // The members of an OptionSet.
 const (
-	SourceRoute OptionSet = 1 << iota // LSRR or SSRR
-	RouterAlert                       // RFC 2113, RFC 2711
-	BadOption                         // an option's length is wrong
+	SourceRoute   OptionSet = 1 << iota // LSRR or SSRR
+	RouterAlert                         // RFC 2113, RFC 2711
+	BadOption                           // an option's length is wrong, or the option is an UnknownOption
+	UnknownOption                       // an IPv6 option that is not known here and asks to be discarded then
 )
 
 // ScanOptions walks the options of an IPv4 header. It stops at the first one
 // whose length is wrong.
-func ScanOptions(b []byte) (s OptionSet) {
+func ScanOptions(b []byte) OptionSet {
+	s, _ := LocateOption(b)
+	return s
+}
+
+// LocateOption is ScanOptions that also returns, for a BadOption, the offset in b
+// of the byte that is wrong: the option's length, or its type if that is the
+// last byte.
+func LocateOption(b []byte) (s OptionSet, at int) {
 	for i := 0; i < len(b); {
 		switch b[i] {
-		case optEnd:
-			return s
-		case optNop:
+		case OptEnd:
+			return s, 0
+		case OptNop:
 			i++
 			continue
 		}
 		if i+1 >= len(b) {
-			return s | BadOption
+			return s | BadOption, i
 		}
 		n := int(b[i+1])
 		if n < 2 || i+n > len(b) {
-			return s | BadOption
+			return s | BadOption, i + 1
 		}
 		switch b[i] {
 		case optLSRR, optSSRR:
 			s |= SourceRoute
 		case optRouterAlert:
 			if n != 4 {
-				return s | BadOption
+				return s | BadOption, i + 1
 			}
 			s |= RouterAlert
 		}
 		i += n
 	}
-	return s
+	return s, 0
 }
 
 // An IPv6 is a packet that CheckIPv6 let pass (RFC 8200, 3).
@@ -256,6 +287,9 @@ func CheckIPv6(b []byte, n int) Fault {
 // TotalLen returns the length of header and payload, in bytes.
 func (p IPv6) TotalLen() int { return IPv6Len + int(binary.BigEndian.Uint16(p[4:])) }
 
+// TrafficClass returns the traffic class, which holds DSCP and ECN.
+func (p IPv6) TrafficClass() uint8 { return p[0]<<4 | p[1]>>4 }
+
 // NextHeader returns the type of the header behind the fixed one.
 func (p IPv6) NextHeader() uint8 { return p[6] }
 
@@ -275,42 +309,97 @@ func (p IPv6) Destination() (hi, lo uint64) {
 	return binary.BigEndian.Uint64(p[24:]), binary.BigEndian.Uint64(p[32:])
 }
 
-// IPv6 hop-by-hop options (RFC 8200, 4.2; RFC 2711; RFC 2675).
+// IPv6 options of hop-by-hop and destination options headers (RFC 8200, 4.2;
+// RFC 2711). The top bits of a type say what becomes of a packet where the
+// option is not known.
 const (
-	hopPad1        = 0x00
-	hopRouterAlert = 0x05
-	hopJumbo       = 0xc2
+	optPad1         = 0x00
+	opt6RouterAlert = 0x05
+	OptIfUnknown    = 0xc0 // mask of those bits: 0 skips the option
+	OptSilent       = 0x40 // discard
+	OptTell         = 0x80 // discard, and send an error even about a multicast packet
+	OptTellUnicast  = 0xc0 // discard, and send an error but about a multicast packet
 )
 
 // ScanHopByHop walks the hop-by-hop options header at the start of b, the
 // packet's payload cut to its length (RFC 8200, 4.3). A header that does not
-// fit, an option whose length is wrong and a jumbo payload option (RFC 2675:
-// its payload length cannot agree with the header's) are BadOption.
-func ScanHopByHop(b []byte) (s OptionSet) {
+// fit, an option whose length is wrong, and one that is not known here and asks
+// to be discarded then are BadOption; jumbo payloads (RFC 2675) are of the last
+// kind. A destination options header is of the same form.
+func ScanHopByHop(b []byte) OptionSet {
+	s, _ := LocateOption6(b)
+	return s
+}
+
+// LocateOption6 is ScanHopByHop that also returns, for a BadOption, the offset in
+// b of what is wrong: the type of an UnknownOption, or the length of the header
+// or of the option, or the option's type if that is the last byte.
+func LocateOption6(b []byte) (s OptionSet, at int) {
 	if len(b) < 8 || (int(b[1])+1)*8 > len(b) {
-		return BadOption
+		return BadOption, 1
 	}
-	b = b[2 : (int(b[1])+1)*8]
-	for i := 0; i < len(b); {
-		if b[i] == hopPad1 {
+	b = b[:(int(b[1])+1)*8]
+	for i := 2; i < len(b); {
+		if b[i] == optPad1 {
 			i++
 			continue
 		}
-		if i+1 >= len(b) || i+2+int(b[i+1]) > len(b) {
-			return s | BadOption
+		if i+1 >= len(b) {
+			return s | BadOption, i
 		}
-		switch n := int(b[i+1]); b[i] {
-		case hopRouterAlert:
+		n := int(b[i+1])
+		if i+2+n > len(b) {
+			return s | BadOption, i + 1
+		}
+		switch {
+		case b[i] == opt6RouterAlert:
 			if n != 2 {
-				return s | BadOption
+				return s | BadOption, i + 1
 			}
 			s |= RouterAlert
-		case hopJumbo:
-			return s | BadOption
+		case b[i]&OptIfUnknown != 0:
+			return s | BadOption | UnknownOption, i
 		}
-		i += 2 + int(b[i+1])
+		i += 2 + n
 	}
-	return s
+	return s, 0
+}
+
+// Upper walks the extension headers of p (RFC 8200, 4), which may be cut. It
+// returns the type and the place of the first header of another kind, and
+// whether p is a fragment. The place is beyond p if the headers are. That of a
+// fragment other than the first, whose upper-layer header is in the first one, is
+// behind p.
+func (p IPv6) Upper() (proto uint8, at int, fragment bool) {
+	proto, at = p[6], IPv6Len
+	for {
+		n := 0
+		switch proto {
+		case ProtoHopByHop, ProtoRouting, ProtoDestOpts:
+			if at+2 > len(p) {
+				return proto, len(p), fragment
+			}
+			n = (int(p[at+1]) + 1) * 8
+		case ProtoAH:
+			if at+2 > len(p) {
+				return proto, len(p), fragment
+			}
+			n = (int(p[at+1]) + 2) * 4
+		case ProtoFragment:
+			if at+4 > len(p) {
+				return proto, len(p), true
+			}
+			fragment = true
+			if binary.BigEndian.Uint16(p[at+2:])&^7 != 0 {
+				return p[at], len(p), true
+			}
+			n = 8
+		default:
+			return proto, at, fragment
+		}
+		proto = p[at]
+		at += n
+	}
 }
 
 // Sum20 returns the ones' complement sum of an IPv4 header without options, in

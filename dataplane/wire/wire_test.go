@@ -97,49 +97,104 @@ func TestDecrementTTL(t *testing.T) {
 	}
 }
 
-func TestScanOptions(t *testing.T) {
+func TestOptions(t *testing.T) {
 	for _, c := range []struct {
 		name string
 		b    []byte
 		want OptionSet
+		at   int
 	}{
-		{"none", nil, 0},
-		{"four no-ops", []byte{1, 1, 1, 1}, 0},
-		{"end first", []byte{0, 131, 0, 0}, 0},
-		{"LSRR", []byte{131, 7, 4, 10, 0, 0, 1, 0}, SourceRoute},
-		{"SSRR behind a no-op", []byte{1, 137, 7, 4, 10, 0, 0, 1}, SourceRoute},
-		{"router alert", []byte{148, 4, 0, 0}, RouterAlert},
-		{"router alert of 3 bytes", []byte{148, 3, 0, 0}, BadOption},
-		{"length 0", []byte{7, 0, 0, 0}, BadOption},
-		{"length 1", []byte{7, 1, 0, 0}, BadOption},
-		{"length beyond", []byte{7, 5, 0, 0}, BadOption},
-		{"no length byte", []byte{1, 1, 1, 7}, BadOption},
-		{"record route", []byte{7, 7, 4, 0, 0, 0, 0, 0}, 0},
+		{"none", nil, 0, 0},
+		{"four no-ops", []byte{1, 1, 1, 1}, 0, 0},
+		{"end first", []byte{0, 131, 0, 0}, 0, 0},
+		{"LSRR", []byte{131, 7, 4, 10, 0, 0, 1, 0}, SourceRoute, 0},
+		{"SSRR behind a no-op", []byte{1, 137, 7, 4, 10, 0, 0, 1}, SourceRoute, 0},
+		{"router alert", []byte{148, 4, 0, 0}, RouterAlert, 0},
+		{"router alert of 3 bytes", []byte{148, 3, 0, 0}, BadOption, 1},
+		{"length 0", []byte{7, 0, 0, 0}, BadOption, 1},
+		{"length 1 behind a no-op", []byte{1, 7, 1, 0}, BadOption, 2},
+		{"length beyond", []byte{7, 5, 0, 0}, BadOption, 1},
+		{"no length byte", []byte{1, 1, 1, 7}, BadOption, 3},
+		{"record route", []byte{7, 7, 4, 0, 0, 0, 0, 0}, 0, 0},
 	} {
-		if got := ScanOptions(c.b); got != c.want {
-			t.Errorf("%s: got %03b, want %03b", c.name, got, c.want)
+		if got, at := LocateOption(c.b); got != c.want || at != c.at || ScanOptions(c.b) != got {
+			t.Errorf("%s: got %04b at %d, want %04b at %d", c.name, got, at, c.want, c.at)
 		}
 	}
 }
 
-func TestScanHopByHop(t *testing.T) {
+func TestHopByHop(t *testing.T) {
 	for _, c := range []struct {
 		name string
 		b    []byte
 		want OptionSet
+		at   int
 	}{
-		{"padding", []byte{17, 0, 1, 4, 0, 0, 0, 0}, 0},
-		{"router alert", []byte{58, 0, 5, 2, 0, 0, 1, 0}, RouterAlert},
-		{"router alert behind Pad1", []byte{58, 0, 0, 0, 5, 2, 0, 0}, RouterAlert},
-		{"router alert of 1 byte", []byte{58, 0, 5, 1, 0, 1, 1, 0}, BadOption},
-		{"jumbo", []byte{58, 0, 0xc2, 4, 0, 1, 0, 0}, BadOption},
-		{"unknown option", []byte{58, 0, 0x1e, 4, 0, 0, 0, 0}, 0},
-		{"short", []byte{58, 0, 1, 3, 0, 0, 0}, BadOption},
-		{"length 255", []byte{58, 255, 1, 4, 0, 0, 0, 0}, BadOption},
-		{"option beyond", []byte{58, 0, 1, 5, 0, 0, 0, 0}, BadOption},
+		{"padding", []byte{17, 0, 1, 4, 0, 0, 0, 0}, 0, 0},
+		{"router alert", []byte{58, 0, 5, 2, 0, 0, 1, 0}, RouterAlert, 0},
+		{"router alert behind Pad1", []byte{58, 0, 0, 0, 5, 2, 0, 0}, RouterAlert, 0},
+		{"router alert of 1 byte", []byte{58, 0, 5, 1, 0, 1, 1, 0}, BadOption, 3},
+		{"jumbo", []byte{58, 0, 0xc2, 4, 0, 1, 0, 0}, BadOption | UnknownOption, 2},
+		{"unknown option to skip", []byte{58, 0, 0x1e, 4, 0, 0, 0, 0}, 0, 0},
+		{"unknown option to discard", []byte{58, 0, 0, 0x5e, 3, 0, 0, 0}, BadOption | UnknownOption, 3},
+		{"router alert before an unknown option", []byte{58, 1, 5, 2, 0, 0, 0x9e, 0, 1, 6, 0, 0, 0, 0, 0, 0}, RouterAlert | BadOption | UnknownOption, 6},
+		{"short", []byte{58, 0, 1, 3, 0, 0, 0}, BadOption, 1},
+		{"length 255", []byte{58, 255, 1, 4, 0, 0, 0, 0}, BadOption, 1},
+		{"option beyond", []byte{58, 0, 1, 5, 0, 0, 0, 0}, BadOption, 3},
+		{"no length byte", []byte{58, 0, 1, 3, 0, 0, 0, 1}, BadOption, 7},
 	} {
-		if got := ScanHopByHop(c.b); got != c.want {
-			t.Errorf("%s: got %03b, want %03b", c.name, got, c.want)
+		if got, at := LocateOption6(c.b); got != c.want || at != c.at || ScanHopByHop(c.b) != got {
+			t.Errorf("%s: got %04b at %d, want %04b at %d", c.name, got, at, c.want, c.at)
+		}
+	}
+}
+
+func TestUpper(t *testing.T) {
+	for _, c := range []struct {
+		name     string
+		next     uint8
+		payload  []byte
+		proto    uint8
+		at       int
+		fragment bool
+	}{
+		{"UDP", 17, make([]byte, 8), 17, 40, false},
+		{"nothing", 59, nil, 59, 40, false},
+		{"hop-by-hop", 0, []byte{17, 0, 1, 4, 0, 0, 0, 0}, 17, 48, false},
+		{"hop-by-hop cut", 0, []byte{17}, 0, 41, false},
+		{"routing and destination options", 43, append([]byte{60, 1, 4, 0, 15: 0}, 58, 0, 1, 4, 0, 0, 0, 0), 58, 64, false},
+		{"header beyond", 43, []byte{60, 255, 0, 0}, 60, 44, false},
+		{"authentication header", 51, []byte{6, 4, 23: 0}, 6, 64, false},
+		{"first fragment", 44, []byte{58, 0, 0, 1, 0, 0, 0, 9, 128}, 58, 48, true},
+		{"later fragment", 44, []byte{58, 0, 0, 8, 0, 0, 0, 9, 128}, 58, 49, true},
+		{"fragment cut", 44, []byte{58, 0, 0}, 44, 43, true},
+	} {
+		p := append([]byte{0x60, 6: c.next, 39: 0}, c.payload...)
+		if proto, at, fragment := IPv6(p).Upper(); proto != c.proto || at < len(p) && at != c.at || at >= len(p) != (c.at >= len(p)) || fragment != c.fragment {
+			t.Errorf("%s: got %d at %d, fragment %v, want %d at %d, %v", c.name, proto, at, fragment, c.proto, c.at, c.fragment)
+		}
+	}
+}
+
+func TestFragmentFields(t *testing.T) {
+	p := IPv4(header(nil, 20, 64, 17))
+	for _, c := range []struct {
+		name       string
+		flags      uint16
+		dont, more bool
+		offset     int
+		fragment   bool
+	}{
+		{"whole", 0, false, false, 0, false},
+		{"don't fragment", 0x4000, true, false, 0, false},
+		{"first", 0x2000, false, true, 0, true},
+		{"middle", 0x20b9, false, true, 1480, true},
+		{"last", 0x1fff, false, false, 65528, true},
+		{"reserved bit", 0x8000, false, false, 0, false},
+	} {
+		binary.BigEndian.PutUint16(p[6:], c.flags)
+		if p.DontFragment() != c.dont || p.MoreFragments() != c.more || p.FragmentOffset() != c.offset || p.IsFragment() != c.fragment {
+			t.Errorf("%s: got %v %v %d %v, want %v %v %d %v", c.name, p.DontFragment(), p.MoreFragments(), p.FragmentOffset(), p.IsFragment(), c.dont, c.more, c.offset, c.fragment)
 		}
 	}
 }
@@ -202,6 +257,7 @@ func FuzzGates(f *testing.F) {
 			p.Source()
 			p.Destination()
 			p.HopLimit()
+			p.Upper()
 		}
 	})
 }
