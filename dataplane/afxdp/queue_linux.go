@@ -1,7 +1,6 @@
 package afxdp
 
 import (
-	"errors"
 	"fmt"
 	"math"
 	"sync/atomic"
@@ -249,22 +248,21 @@ func (d *descriptor) flush(sleep bool) (int16, error) {
 	d.skip = 0
 	for {
 		before := d.tx.pending()
-		err := unix.Send(d.fd, nil, unix.MSG_DONTWAIT)
-		switch {
-		case err == nil:
+		switch errno := kick(d.fd); errno {
+		case 0:
 			return 0, nil
-		case errors.Is(err, unix.ENETDOWN), errors.Is(err, unix.ENXIO):
+		case unix.ENETDOWN, unix.ENXIO:
 			d.tx.refused.Add(uint64(min(before, d.tx.prod-d.seen)))
 			d.seen = d.tx.prod
 			d.skip = retryDown
 			return 0, nil
-		case errors.Is(err, unix.EBUSY):
+		case unix.EBUSY:
 			d.tx.refused.Add(1) // the device dropped it (NET_XMIT_DROP)
-		case errors.Is(err, unix.EINTR):
+		case unix.EINTR:
 			continue
-		case errors.Is(err, unix.EAGAIN), errors.Is(err, unix.ENOBUFS), errors.Is(err, unix.ENOMEM):
+		case unix.EAGAIN, unix.ENOBUFS, unix.ENOMEM:
 		default:
-			return 0, fmt.Errorf("afxdp: send: %w", err)
+			return 0, fmt.Errorf("afxdp: send: %w", errno)
 		}
 		if left := d.tx.pending(); left == 0 {
 			return 0, nil
@@ -272,6 +270,14 @@ func (d *descriptor) flush(sleep bool) (int16, error) {
 			return unix.POLLOUT, nil
 		}
 	}
+}
+
+// kick makes the kernel look at the transmit ring of socket fd. It never waits,
+// but may be busy sending for 100 us and more, in which the runtime would take
+// the P from a worker that it knows to be in a system call: a raw call keeps it.
+func kick(fd int) unix.Errno {
+	_, _, errno := unix.RawSyscall6(unix.SYS_SENDTO, uintptr(fd), 0, 0, unix.MSG_DONTWAIT, 0, 0)
+	return errno
 }
 
 // After implements dataplane.Descriptor.
