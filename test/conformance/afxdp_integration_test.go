@@ -13,6 +13,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"nmfwd/cmd/nmfwd/setup"
+	"nmfwd/config"
 	"nmfwd/dataplane"
 	"nmfwd/dataplane/afxdp"
 	"nmfwd/test/netns"
@@ -34,7 +35,7 @@ const patience = 10 * time.Second
 
 // An xdp is a Router over AF_XDP.
 type xdp struct {
-	stepped
+	*Stepped
 	far      map[string]*netns.Namespace // far ends by port
 	ports    map[string]*dataplane.Port
 	sockets  map[string]int // at the far ends
@@ -44,7 +45,10 @@ type xdp struct {
 
 func newXDP(t *testing.T, text string) *xdp {
 	t.Helper()
-	cfg := parse(t, text)
+	cfg, err := config.Parse("routes.conf", []byte(text))
+	if err != nil {
+		t.Fatal(err)
+	}
 	x := &xdp{far: make(map[string]*netns.Namespace), ports: make(map[string]*dataplane.Port), sockets: make(map[string]int)}
 	router := namespace(t, "router")
 	var cfgs []dataplane.PortConfig
@@ -67,7 +71,7 @@ func newXDP(t *testing.T, text string) *xdp {
 		})
 	}
 	var ports []*dataplane.Port
-	err := router.Do(func() (err error) {
+	err = router.Do(func() (err error) {
 		ports, err = afxdp.Open(cfgs, afxdp.Options{RXSlots: 256, TXSlots: 256})
 		return err
 	})
@@ -84,7 +88,10 @@ func newXDP(t *testing.T, text string) *xdp {
 	for _, p := range ports {
 		x.ports[p.Name] = p
 	}
-	x.start(t, cfg, ports)
+	if x.Stepped, err = NewStepped(text, ports); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(x.Close)
 	if x.before, err = x.Counters(); err != nil {
 		t.Fatal(err)
 	}
@@ -145,7 +152,7 @@ func (x *xdp) Collect() (map[string][][]byte, error) {
 	end := time.Now().Add(patience)
 	var after map[string]uint64
 	for {
-		n := x.step()
+		n := x.Step()
 		var err error
 		if after, err = x.Counters(); err != nil {
 			return nil, err
@@ -161,7 +168,7 @@ func (x *xdp) Collect() (map[string][][]byte, error) {
 			return nil, fmt.Errorf("%d frames injected, %d received after %v", x.injected, received, patience)
 		}
 	}
-	for x.step() > 0 {
+	for x.Step() > 0 {
 	}
 	out := make(map[string][][]byte)
 	for port, fd := range x.sockets {
@@ -189,7 +196,7 @@ func (x *xdp) receive(fd int, end time.Time) ([]byte, error) {
 		if !errors.Is(err, unix.EAGAIN) || time.Now().After(end) {
 			return f, err
 		}
-		x.step()
+		x.Step()
 	}
 }
 
@@ -209,48 +216,29 @@ func receive(fd int, wait time.Duration) ([]byte, error) {
 	return b[:max(n, 0)], err
 }
 
-func (x *xdp) Break(s Setup) error {
-	switch s.Kind {
-	case "link_down":
-		if err := x.far[s.Port].Down("g" + s.Port); err != nil {
-			return err
-		}
-		for end := time.Now().Add(patience); x.ports[s.Port].Device.LinkUp(); time.Sleep(time.Millisecond) {
-			if time.Now().After(end) {
-				return fmt.Errorf("port %s: link is still up after %v", s.Port, patience)
-			}
-		}
-		return x.control()
-	case "control_asleep":
-		x.asleep = true
-		return nil
+func (x *xdp) Do(e Event) error {
+	if e.Kind != LinkDown && e.Kind != LinkUp {
+		return x.Stepped.Do(e)
 	}
-	return fmt.Errorf("%s: %w", s.Kind, errors.ErrUnsupported)
+	up := e.Kind == LinkUp
+	set := x.far[e.Port].Down
+	if up {
+		set = x.far[e.Port].Up
+	}
+	if err := set("g" + e.Port); err != nil {
+		return err
+	}
+	for end := time.Now().Add(patience); x.ports[e.Port].Device.LinkUp() != up; time.Sleep(time.Millisecond) {
+		if time.Now().After(end) {
+			return fmt.Errorf("port %s: link has not changed after %v", e.Port, patience)
+		}
+	}
+	return x.Restart()
 }
 
 // TestAFXDP runs the table over AF_XDP, with host off and host on. A transmit
 // ring of the kernel cannot be kept full: cases that need one run in memory
 // only.
 func TestAFXDP(t *testing.T) {
-	routers := make(map[string]*xdp)
-	for _, c := range all(t) {
-		if slices.ContainsFunc(c.Setup, func(s Setup) bool { return s.Kind == "tx_full" }) {
-			continue
-		}
-		for _, host := range []bool{false, true} {
-			conf := c.ConfigFor(host)
-			x := routers[conf]
-			if x == nil || c.Setup != nil {
-				x = newXDP(t, conf)
-			}
-			if c.Setup == nil {
-				routers[conf] = x
-			}
-			t.Run(fmt.Sprintf("%s/host=%v", c.Name, host), func(t *testing.T) {
-				if err := Check(x, &c, host); err != nil {
-					t.Error(err)
-				}
-			})
-		}
-	}
+	Run(t, true, func(t *testing.T, config string) Router { return newXDP(t, config) })
 }

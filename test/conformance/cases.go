@@ -1,18 +1,22 @@
-// Package conformance holds the end-to-end table: what becomes of single frames.
+// Package conformance holds what a router has to do as a table of cases: frames
+// that come in, frames that leave, counters that move, and the requirement of
+// an RFC that this shows.
 //
-// A case gives frames to a router and says which frames leave, and which
-// counters move by how much, with `host off` and with `host on`. The table is
-// data, in testdata/*.txtar; it runs over ports in memory here, and over any
-// other ports through the interface Router.
+// The table is data, in testdata/*.txtar; Run runs it over any ports through the
+// interface Router: in memory and over AF_XDP by the tests here, over netmap by
+// those of test/netmap. The requirements are in testdata/requirements.txt;
+// docs/conformance.md is made of both.
 //
 // # Files
 //
 // A file groups cases by topic. Its section config, if it has one, is the
-// configuration of the cases behind it; c0.conf is that of all others. $HOST in
-// a configuration stands for on or off. Every other section is a case, called
-// by the section's name:
+// configuration of the cases behind it; c0.conf is that of all others. Sections
+// called "config NAME" are configurations to be loaded by a case. $HOST in a
+// configuration stands for on or off. Every other section is a case, called by
+// the section's name:
 //
 //	-- ttl two --
+//	rfc: 1812 5.3.1, 791 3.2/ttl
 //	> A F4 ttl=2
 //	  0200000000aa 020000000101 0800
 //	  ...
@@ -24,20 +28,28 @@
 // The lines of a case are, in this order:
 //
 //	# text                     a comment
-//	setup: link_down B         what is broken (see Setup)
+//	rfc: KEY, KEY ...          the requirements that it shows (see Requirement);
+//	                           without it those of the file, which are stated like
+//	                           this before its first section
+//	only: host off             it means nothing where a host stack is
+//	do: EVENT                  what happens before the frames come (see Event)
 //	> PORT [xN] EXPR           a frame received, N times
-//	< PORT EXPR                a frame that leaves
+//	< PORT [xN] EXPR           a frame that leaves
 //	PORT counter{label="v"} N  a counter's difference; all others do not move
 //	host on: same              with a host stack the outcome is the same,
 //	host on: host              or the host gets all frames,
 //	host on:                   or what follows: frames and counters as above
+//	then                       the next step begins: all lines from do: on again
+//
+// Each step is over, and compared, before the next one begins. No time passes
+// but by the event wait.
 //
 // The indented lines after a frame are its bytes in hexadecimal, and those are
 // what is sent and expected. 55*16 is 16 times 55. EXPR says the same again in
-// readable form (see Build), or is "forward N": the Nth frame received, as the
-// RFCs say that a router sends it on (see Forwarded). Both are compared with
-// the bytes, so that a wrong byte is noticed; go test -update writes the bytes
-// from them. "raw" has no other form than the bytes.
+// readable form (see Build), or derives the frame from one received (see
+// Case.expected). Both are compared with the bytes, so that a wrong byte is
+// noticed; go test -update writes the bytes from them. "raw" has no other form
+// than the bytes.
 //
 // Counters have the names of the metrics without nmfwd_ and _packets_total.
 // receive, receive_bytes, transmit and transmit_bytes follow from the frames
@@ -47,6 +59,7 @@ package conformance
 import (
 	"embed"
 	"encoding/hex"
+	"errors"
 	"fmt"
 	"io/fs"
 	"maps"
@@ -54,6 +67,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"time"
 
 	"golang.org/x/tools/txtar"
 )
@@ -63,49 +77,88 @@ var data embed.FS
 
 // A Case is a row of the table.
 type Case struct {
-	Name   string // file/section
-	Config string // routes.conf, with $HOST in it
-	Setup  []Setup
+	Name    string   // file/section
+	RFC     []string // keys of requirements
+	Config  string   // routes.conf, with $HOST in it
+	OnlyOff bool     // it means nothing with host on
+	Steps   []Step
+}
+
+// A Step is what happens at once.
+type Step struct {
+	Events []Event
 	In     []Frame
 	Off    Outcome // with host off
 	On     Outcome // with host on
 }
 
-// A Setup is something that is broken before the frames come.
-type Setup struct {
-	Kind string // link_down, tx_full, or control_asleep: punted packets wait
-	Port string
+// An Event happens between frames.
+type Event struct {
+	Kind   string
+	Port   string        // of link_down, link_up and tx_full
+	Wait   time.Duration // of wait
+	Config string        // of reload, with $HOST in it
 }
+
+// The kinds of events.
+const (
+	Wait          = "wait"           // time passes
+	LinkDown      = "link_down"      // a port loses its carrier
+	LinkUp        = "link_up"        // a port has a carrier again
+	TXFull        = "tx_full"        // a port's transmit ring is full
+	ControlAsleep = "control_asleep" // punted packets wait until all frames are in
+	Reload        = "reload"         // another configuration is loaded
+	Start         = "start"          // the router starts anew: what it sends then belongs to the step
+)
 
 // A Frame is received or sent on a port.
 type Frame struct {
 	Port  string
-	Times int    // how often it is received
+	Times int    // how often it is received or sent
 	Expr  string // the same in readable form
 	Bytes []byte
 }
 
-// An Outcome is what becomes of the frames of a case.
+// An Outcome is what becomes of the frames of a step.
 type Outcome struct {
 	Out      []Frame           // in order, for each port
 	Counters map[string]uint64 // differences by "PORT counter{label="value"}"
 }
 
-// ConfigFor returns the configuration with the host switched on or off.
-func (c *Case) ConfigFor(host bool) string {
+// withHost returns a configuration with the host switched on or off.
+func withHost(config string, host bool) string {
 	v := "off"
 	if host {
 		v = "on"
 	}
-	return strings.ReplaceAll(c.Config, "$HOST", v)
+	return strings.ReplaceAll(config, "$HOST", v)
+}
+
+// ConfigFor returns the configuration with the host switched on or off.
+func (c *Case) ConfigFor(host bool) string { return withHost(c.Config, host) }
+
+// frames returns the frames received in all steps.
+func (c *Case) frames() []Frame {
+	var in []Frame
+	for i := range c.Steps {
+		in = append(in, c.Steps[i].In...)
+	}
+	return in
+}
+
+// breaks reports whether the case leaves a router other than it was.
+func (c *Case) breaks() bool {
+	return slices.ContainsFunc(c.Steps, func(s Step) bool {
+		return slices.ContainsFunc(s.Events, func(e Event) bool { return e.Kind != Wait && e.Kind != Start })
+	})
 }
 
 // Outcome returns the outcome with the host switched on or off.
-func (c *Case) Outcome(host bool) *Outcome {
+func (s *Step) Outcome(host bool) *Outcome {
 	if host {
-		return &c.On
+		return &s.On
 	}
-	return &c.Off
+	return &s.Off
 }
 
 // All returns the whole table.
@@ -136,108 +189,213 @@ func All() ([]Case, error) {
 // Parse reads a file of cases. Config is the configuration of cases before the
 // file's own. Errors name file, case and line.
 func Parse(file string, b []byte, config string) ([]Case, error) {
+	a := txtar.Parse(b)
+	var rfc []string
+	for line := range strings.Lines(string(a.Comment)) {
+		if keys, ok := strings.CutPrefix(line, "rfc:"); ok {
+			rfc = append(rfc, splitKeys(keys)...)
+		}
+	}
+	configs := make(map[string]string)
+	for _, f := range a.Files {
+		if name, ok := strings.CutPrefix(f.Name, "config "); ok {
+			configs[name] = string(f.Data)
+		}
+	}
 	var all []Case
 	topic := strings.TrimSuffix(path.Base(file), ".txtar")
 	seen := make(map[string]bool)
-	for _, f := range txtar.Parse(b).Files {
-		if f.Name == "config" {
+	for _, f := range a.Files {
+		switch {
+		case f.Name == "config":
 			config = string(f.Data)
 			continue
-		}
-		c := Case{Name: topic + "/" + f.Name, Config: config}
-		if seen[f.Name] {
+		case strings.HasPrefix(f.Name, "config "):
+			continue
+		case seen[f.Name]:
 			return nil, fmt.Errorf("%s: %s: two cases of this name", file, f.Name)
 		}
 		seen[f.Name] = true
-		if err := c.parse(string(f.Data)); err != nil {
+		p := parser{c: Case{Name: topic + "/" + f.Name, Config: config}, configs: configs}
+		if err := p.parse(string(f.Data)); err != nil {
 			return nil, fmt.Errorf("%s: %s: %w", file, f.Name, err)
 		}
-		all = append(all, c)
+		if p.c.RFC == nil {
+			p.c.RFC = rfc
+		}
+		all = append(all, p.c)
 	}
 	return all, nil
 }
 
-func (c *Case) parse(text string) error {
-	c.Off.Counters = make(map[string]uint64)
-	out := &c.Off
-	var frame *Frame // whose bytes may follow
+// splitKeys splits a list of requirements.
+func splitKeys(s string) []string {
+	var keys []string
+	for k := range strings.SplitSeq(s, ",") {
+		keys = append(keys, strings.Join(strings.Fields(k), " "))
+	}
+	return keys
+}
+
+// A parser reads the text of a case.
+type parser struct {
+	c       Case
+	configs map[string]string // by name, for reloads
+
+	step  *Step
+	out   *Outcome // of step, that lines belong to
+	frame *Frame   // whose bytes may follow
+}
+
+func (p *parser) parse(text string) error {
+	p.begin()
 	for n, line := range strings.Split(text, "\n") {
-		fail := func(format string, args ...any) error {
-			return fmt.Errorf("line %d: %s", n+1, fmt.Sprintf(format, args...))
-		}
 		rest, _, _ := strings.Cut(line, "#")
-		word, rest, _ := strings.Cut(strings.TrimRight(rest, " \t"), " ")
-		switch {
-		case word == "" && rest == "":
-		case word == "":
-			if frame == nil {
-				return fail("bytes without a frame")
-			}
-			b, err := parseHex(rest)
-			if err != nil {
-				return fail("%v", err)
-			}
-			frame.Bytes = append(frame.Bytes, b...)
-		case word == "setup:":
-			kind, port, ok := strings.Cut(rest, " ")
-			if !ok || kind != "link_down" && kind != "tx_full" && kind != "control_asleep" {
-				return fail("setup is link_down, tx_full or control_asleep, and a port")
-			}
-			c.Setup = append(c.Setup, Setup{kind, port})
-		case word == ">" && out == &c.Off:
-			f, err := parseFrame(rest)
-			if err != nil {
-				return fail("%v", err)
-			}
-			c.In = append(c.In, f)
-			frame = &c.In[len(c.In)-1]
-		case word == "<":
-			f, err := parseFrame(rest)
-			if err != nil {
-				return fail("%v", err)
-			}
-			out.Out = append(out.Out, f)
-			frame = &out.Out[len(out.Out)-1]
-		case word == "host" && out == &c.Off:
-			out, frame = &c.On, nil
-			switch rest {
-			case "on: same":
-				c.On.Out = c.Off.Out
-				c.On.Counters = maps.Clone(c.Off.Counters)
-			case "on: host":
-				c.On.Counters = make(map[string]uint64)
-				for _, f := range c.In {
-					c.On.Counters[f.Port+" to_host"] += uint64(f.Times)
-				}
-			case "on:":
-				c.On.Counters = make(map[string]uint64)
-			default:
-				return fail(`"host on:" is followed by same, host or nothing`)
-			}
-		default:
-			at := strings.LastIndexByte(rest, ' ')
-			if at < 0 {
-				return fail("%q is neither a frame nor a counter", line)
-			}
-			v, err := strconv.ParseUint(rest[at+1:], 10, 64)
-			if err != nil || v == 0 {
-				return fail("counter %q: want a positive difference", rest)
-			}
-			key := word + " " + rest[:at]
-			if out.Counters[key] != 0 {
-				return fail("counter %s: stated twice", key)
-			}
-			out.Counters[key] = v
-			frame = nil
+		if rest = strings.TrimRight(rest, " \t"); rest == "" {
+			continue
+		}
+		if err := p.line(rest); err != nil {
+			return fmt.Errorf("line %d: %w", n+1, err)
 		}
 	}
+	return p.end()
+}
+
+// begin begins a step.
+func (p *parser) begin() {
+	p.c.Steps = append(p.c.Steps, Step{})
+	p.step = &p.c.Steps[len(p.c.Steps)-1]
+	p.out = &p.step.Off
+	p.out.Counters = make(map[string]uint64)
+	p.frame = nil
+}
+
+// end checks that the step is whole.
+func (p *parser) end() error {
 	switch {
-	case len(c.In) == 0:
-		return fmt.Errorf("no frame comes in")
-	case out == &c.Off:
-		return fmt.Errorf(`"host on:" is missing`)
+	case len(p.step.In)+len(p.step.Events) == 0:
+		return errors.New("no frame comes in and nothing happens")
+	case p.out == &p.step.Off && !p.c.OnlyOff:
+		return errors.New(`"host on:" is missing`)
 	}
 	return nil
+}
+
+func (p *parser) line(line string) (err error) {
+	word, rest, _ := strings.Cut(line, " ")
+	switch word {
+	case "": // bytes
+		if p.frame == nil {
+			return errors.New("bytes without a frame")
+		}
+		b, err := parseHex(rest)
+		p.frame.Bytes = append(p.frame.Bytes, b...)
+		return err
+	case "rfc:":
+		p.c.RFC = append(p.c.RFC, splitKeys(rest)...)
+	case "only:":
+		if rest != "host off" || len(p.c.Steps) > 1 {
+			return errors.New("only: want host off, in the first step")
+		}
+		p.c.OnlyOff = true
+	case "do:":
+		e, err := p.event(rest)
+		p.step.Events = append(p.step.Events, e)
+		return err
+	case "then":
+		if err := p.end(); err != nil {
+			return err
+		}
+		p.begin()
+	case ">":
+		if p.out != &p.step.Off {
+			return errors.New(`frames come in before "host on:"`)
+		}
+		p.frame, err = appendFrame(&p.step.In, rest)
+	case "<":
+		p.frame, err = appendFrame(&p.out.Out, rest)
+	case "host":
+		return p.host(rest)
+	default:
+		return p.counter(line)
+	}
+	return err
+}
+
+// event reads what is behind "do:".
+func (p *parser) event(s string) (e Event, err error) {
+	kind, arg, _ := strings.Cut(s, " ")
+	e.Kind = kind
+	switch kind {
+	case Wait:
+		if e.Wait, err = time.ParseDuration(arg); err == nil && e.Wait <= 0 {
+			err = fmt.Errorf("wait %s: want a positive duration", arg)
+		}
+	case LinkDown, LinkUp, TXFull:
+		if e.Port = arg; arg == "" {
+			err = fmt.Errorf("%s: of which port?", kind)
+		}
+	case Reload:
+		var ok bool
+		if e.Config, ok = p.configs[arg]; !ok {
+			err = fmt.Errorf("reload: no section called %q", "config "+arg)
+		}
+	case ControlAsleep, Start:
+		if arg != "" {
+			err = fmt.Errorf("%s: %q behind it", kind, arg)
+		}
+	default:
+		err = fmt.Errorf("%q is no event", kind)
+	}
+	return e, err
+}
+
+// host reads what is behind "host".
+func (p *parser) host(s string) error {
+	if p.out != &p.step.Off || p.c.OnlyOff {
+		return errors.New("host on: not here")
+	}
+	on := &p.step.On
+	on.Counters = make(map[string]uint64)
+	switch s {
+	case "on: same":
+		on.Out = p.step.Off.Out
+		on.Counters = maps.Clone(p.step.Off.Counters)
+	case "on: host":
+		for _, f := range p.step.In {
+			on.Counters[f.Port+" to_host"] += uint64(f.Times)
+		}
+	case "on:":
+	default:
+		return errors.New(`"host on:" is followed by same, host or nothing`)
+	}
+	p.out, p.frame = on, nil
+	return nil
+}
+
+func (p *parser) counter(line string) error {
+	at := strings.LastIndexByte(line, ' ')
+	if at < 0 || !strings.Contains(line[:at], " ") {
+		return fmt.Errorf("%q is neither a frame nor a counter", line)
+	}
+	v, err := strconv.ParseUint(line[at+1:], 10, 64)
+	if err != nil || v == 0 {
+		return fmt.Errorf("counter %q: want a positive difference", line)
+	}
+	key := line[:at]
+	if p.out.Counters[key] != 0 {
+		return fmt.Errorf("counter %s: stated twice", key)
+	}
+	p.out.Counters[key] = v
+	p.frame = nil
+	return nil
+}
+
+// appendFrame reads a frame, but its bytes, and appends it to fs.
+func appendFrame(fs *[]Frame, s string) (*Frame, error) {
+	f, err := parseFrame(s)
+	*fs = append(*fs, f)
+	return &(*fs)[len(*fs)-1], err
 }
 
 func parseFrame(s string) (Frame, error) {

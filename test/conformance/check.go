@@ -13,6 +13,14 @@ import (
 // A Router is a running router that was started with the configuration of a
 // case: over ports in memory, AF_XDP, netmap or anything else.
 type Router interface {
+	// Begin makes the router forget what earlier cases left: neighbors that it
+	// found, tokens that it spent.
+	Begin() error
+
+	// Do makes an event happen. The error wraps errors.ErrUnsupported if the
+	// router cannot: then it does not run the case.
+	Do(Event) error
+
 	// Inject gives the router a frame on a port.
 	Inject(port string, frame []byte) error
 
@@ -23,12 +31,6 @@ type Router interface {
 	// Counters returns the counters of all ports as Outcome.Counters calls
 	// them; those of queues are summed up, and those that are 0 may be missing.
 	Counters() (map[string]uint64, error)
-}
-
-// A Breaker is a Router that can be broken as a Setup says. Cases with a Setup
-// need one.
-type Breaker interface {
-	Break(Setup) error
 }
 
 // A HostWatcher is a Router that knows which frames the host stacks got.
@@ -62,24 +64,42 @@ func unpadded(f []byte, n int) []byte {
 }
 
 // Check runs a case on a router and returns an error that tells all
-// differences.
+// differences of the first step that has any.
 func Check(r Router, c *Case, host bool) error {
-	for _, s := range c.Setup {
-		b, ok := r.(Breaker)
-		if !ok {
-			return fmt.Errorf("%s: the router cannot be broken: %w", c.Name, errors.ErrUnsupported)
-		}
-		if err := b.Break(s); err != nil {
+	if err := r.Begin(); err != nil {
+		return err
+	}
+	if _, err := r.Collect(); err != nil { // what it says for itself at the start
+		return err
+	}
+	if h, ok := r.(HostWatcher); ok {
+		h.ToHost()
+	}
+	for i := range c.Steps {
+		if err := checkStep(r, &c.Steps[i], host); err != nil {
+			if len(c.Steps) > 1 {
+				err = fmt.Errorf("step %d: %w", i+1, err)
+			}
 			return err
 		}
 	}
+	return nil
+}
+
+func checkStep(r Router, s *Step, host bool) error {
 	before, err := r.Counters()
 	if err != nil {
 		return err
 	}
-	want := maps.Clone(c.Outcome(host).Counters)
-	for i := range c.In {
-		f := &c.In[i]
+	for _, e := range s.Events {
+		e.Config = withHost(e.Config, host)
+		if err := r.Do(e); err != nil {
+			return fmt.Errorf("%s: %w", e.Kind, err)
+		}
+	}
+	want := maps.Clone(s.Outcome(host).Counters)
+	for i := range s.In {
+		f := &s.In[i]
 		for range f.Times {
 			if err := r.Inject(f.Port, f.Bytes); err != nil {
 				return err
@@ -96,11 +116,9 @@ func Check(r Router, c *Case, host bool) error {
 	if err != nil {
 		return err
 	}
-
-	var errs []error
 	out := make(map[string][]Frame)
 	padder, _ := r.(Padder)
-	for _, f := range c.Outcome(host).Out {
+	for _, f := range s.Outcome(host).Out {
 		if padder != nil {
 			f.Bytes = unpadded(f.Bytes, padder.MinFrame(f.Port))
 		}
@@ -110,18 +128,7 @@ func Check(r Router, c *Case, host bool) error {
 			want[f.Port+" transmit_bytes"] += uint64(len(f.Bytes))
 		}
 	}
-	for _, port := range union(out, got) {
-		if g, w := len(got[port]), len(out[port]); g != w {
-			errs = append(errs, fmt.Errorf("port %s: %d frames left, want %d", port, g, w))
-		}
-		for i, g := range got[port] {
-			if i >= len(out[port]) {
-				errs = append(errs, fmt.Errorf("port %s: frame %d was not expected:\n%s", port, i+1, formatHex(g)))
-			} else if w := &out[port][i]; !bytes.Equal(g, w.Bytes) {
-				errs = append(errs, fmt.Errorf("port %s: frame %d left as\n%swant %s\n%s", port, i+1, formatHex(g), w.Expr, formatHex(w.Bytes)))
-			}
-		}
-	}
+	errs := compareFrames(got, out)
 	for _, k := range union(want, after) {
 		if g := after[k] - before[k]; g != want[k] {
 			errs = append(errs, fmt.Errorf("counter %s: moved by %d, want %d", k, int64(g), want[k]))
@@ -129,20 +136,37 @@ func Check(r Router, c *Case, host bool) error {
 	}
 	errs = append(errs, conserved(before, after)...)
 	if h, ok := r.(HostWatcher); ok {
-		errs = append(errs, c.checkHost(h.ToHost(), want)...)
+		errs = append(errs, s.checkHost(h.ToHost(), want)...)
 	}
 	return errors.Join(errs...)
 }
 
+// compareFrames compares what left by each port with what has to leave.
+func compareFrames(got map[string][][]byte, want map[string][]Frame) (errs []error) {
+	for _, port := range union(want, got) {
+		if g, w := len(got[port]), len(want[port]); g != w {
+			errs = append(errs, fmt.Errorf("port %s: %d frames left, want %d", port, g, w))
+		}
+		for i, g := range got[port] {
+			if i >= len(want[port]) {
+				errs = append(errs, fmt.Errorf("port %s: frame %d was not expected:\n%s", port, i+1, formatHex(g)))
+			} else if w := &want[port][i]; !bytes.Equal(g, w.Bytes) {
+				errs = append(errs, fmt.Errorf("port %s: frame %d left as\n%swant %s\n%s", port, i+1, formatHex(g), w.Expr, formatHex(w.Bytes)))
+			}
+		}
+	}
+	return errs
+}
+
 // checkHost compares what hosts got with what came in: as many frames as the
 // counters say, in order and unchanged.
-func (c *Case) checkHost(got map[string][][]byte, want map[string]uint64) (errs []error) {
+func (s *Step) checkHost(got map[string][][]byte, want map[string]uint64) (errs []error) {
 	for port, frames := range got {
 		if w := want[port+" to_host"]; uint64(len(frames)) != w {
 			errs = append(errs, fmt.Errorf("port %s: the host got %d frames, want %d", port, len(frames), w))
 		}
 		var in [][]byte
-		for _, f := range c.In {
+		for _, f := range s.In {
 			if f.Port == port {
 				in = append(in, slices.Repeat([][]byte{f.Bytes}, f.Times)...)
 			}

@@ -393,9 +393,10 @@ func (c *Case) expected(f *Frame) ([]byte, error) {
 		if len(w) == 0 {
 			return nil, fmt.Errorf("forward: which frame?")
 		}
+		received := c.frames()
 		n, err := strconv.Atoi(w[0])
-		if err != nil || n < 1 || n > len(c.In) {
-			return nil, fmt.Errorf("forward %s: there are %d frames", w[0], len(c.In))
+		if err != nil || n < 1 || n > len(received) {
+			return nil, fmt.Errorf("forward %s: there are %d frames", w[0], len(received))
 		}
 		// The port's MAC address and its neighbor, unless stated.
 		to, from := map[string]string{"A": "g1", "B": "g2"}[f.Port], map[string]string{"A": "aa", "B": "bb"}[f.Port]
@@ -416,12 +417,12 @@ func (c *Case) expected(f *Frame) ([]byte, error) {
 		if err != nil {
 			return nil, err
 		}
-		in, err := c.expected(&c.In[n-1])
+		in, err := c.expected(&received[n-1])
 		if err != nil {
 			return nil, err
 		}
 		if in == nil {
-			in = c.In[n-1].Bytes
+			in = received[n-1].Bytes
 		}
 		return Forwarded(in, t, s)
 	}

@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"nmfwd/cmd/nmfwd/setup"
+	"nmfwd/config"
 	"nmfwd/dataplane"
 	"nmfwd/dataplane/memport"
 )
@@ -19,7 +20,7 @@ const buffers = 512
 
 // A memory is a Router over ports in memory.
 type memory struct {
-	stepped
+	*Stepped
 	region *dataplane.Region
 	ports  []*memport.Port
 	stuck  map[string]int // frames that fill a port's TX ring
@@ -27,7 +28,10 @@ type memory struct {
 
 func newMemory(t *testing.T, text string) *memory {
 	t.Helper()
-	cfg := parse(t, text)
+	cfg, err := config.Parse("routes.conf", []byte(text))
+	if err != nil {
+		t.Fatal(err)
+	}
 	m := &memory{region: memport.NewRegion("cases", buffers, memport.Stride), stuck: make(map[string]int)}
 	own := setup.Own(cfg)
 	var ports []*dataplane.Port
@@ -42,7 +46,10 @@ func newMemory(t *testing.T, text string) *memory {
 		m.ports = append(m.ports, port)
 		ports = append(ports, &port.Port)
 	}
-	m.start(t, cfg, ports)
+	if m.Stepped, err = NewStepped(text, ports); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(m.Close)
 	return m
 }
 
@@ -102,7 +109,7 @@ func (m *memory) Inject(port string, frame []byte) error {
 }
 
 func (m *memory) Collect() (map[string][][]byte, error) {
-	for m.step() > 0 {
+	for m.Step() > 0 {
 	}
 	out := make(map[string][][]byte)
 	for _, p := range m.ports {
@@ -121,46 +128,29 @@ func (m *memory) ToHost() map[string][][]byte {
 	return out
 }
 
-func (m *memory) Break(s Setup) error {
-	i, err := m.port(s.Port)
+func (m *memory) Do(e Event) error {
+	if e.Port == "" {
+		return m.Stepped.Do(e)
+	}
+	i, err := m.port(e.Port)
 	if err != nil {
 		return err
 	}
 	p := m.ports[i]
-	switch s.Kind {
-	case "link_down":
-		p.SetLink(false)
-		return m.control()
-	case "tx_full":
+	switch e.Kind {
+	case LinkDown, LinkUp:
+		p.SetLink(e.Kind == LinkUp)
+		return m.Restart()
+	case TXFull:
 		other := dataplane.NewRegion("other", make([]byte, 60), 60, nil)
 		for p.Queues[0].TX.Send(other, []dataplane.Slot{{Len: 60}}) == 1 {
-			m.stuck[s.Port]++
+			m.stuck[e.Port]++
 		}
-	case "control_asleep":
-		m.asleep = true
 	}
 	return nil
 }
 
 // TestMemory runs the table over ports in memory, with host off and host on.
-// Cases of one configuration share a router, but for those that break it.
 func TestMemory(t *testing.T) {
-	routers := make(map[string]*memory)
-	for _, c := range all(t) {
-		for _, host := range []bool{false, true} {
-			conf := c.ConfigFor(host)
-			m := routers[conf]
-			if m == nil || c.Setup != nil {
-				m = newMemory(t, conf)
-			}
-			if c.Setup == nil {
-				routers[conf] = m
-			}
-			t.Run(fmt.Sprintf("%s/host=%v", c.Name, host), func(t *testing.T) {
-				if err := Check(m, &c, host); err != nil {
-					t.Error(err)
-				}
-			})
-		}
-	}
+	Run(t, true, func(t *testing.T, config string) Router { return newMemory(t, config) })
 }

@@ -1,0 +1,171 @@
+package conformance
+
+import (
+	"errors"
+	"fmt"
+	"log/slog"
+	"testing"
+	"time"
+
+	"nmfwd/cmd/nmfwd/setup"
+	"nmfwd/config"
+	"nmfwd/dataplane"
+	"nmfwd/dataplane/control"
+	"nmfwd/fib/neigh"
+)
+
+// A Stepped is the part of a Router that is the same over all ports: one worker
+// and control, which do something when they are told and at no other time.
+type Stepped struct {
+	ports  []*dataplane.Port
+	spec   *control.Spec
+	router *dataplane.Router
+	ctl    *control.Control
+	now    time.Duration
+	asleep bool // control does nothing while there are frames to forward
+}
+
+// NewStepped puts a router between open ports, all of worker 0, whose names are
+// those of the configuration. Close it before the ports.
+func NewStepped(text string, ports []*dataplane.Port) (*Stepped, error) {
+	r := &Stepped{ports: ports}
+	var err error
+	if r.router, err = dataplane.NewRouter(ports, 1, dataplane.Options{}); err != nil {
+		return nil, err
+	}
+	if err := r.load(text); err != nil {
+		r.router.Close()
+		return nil, err
+	}
+	return r, nil
+}
+
+// Close frees what the router holds beside its ports.
+func (r *Stepped) Close() { r.router.Close() }
+
+// load makes text the configuration.
+func (r *Stepped) load(text string) error {
+	cfg, err := config.Parse("routes.conf", []byte(text))
+	if err != nil {
+		return err
+	}
+	if r.spec, err = setup.Spec(cfg, r.ports); err != nil {
+		return err
+	}
+	return r.Restart()
+}
+
+// Restart starts control anew, which looks at the links.
+func (r *Stepped) Restart() (err error) {
+	r.ctl, err = control.New(r.router, r.spec, slog.New(slog.DiscardHandler))
+	return err
+}
+
+// Begin implements Router.
+func (r *Stepped) Begin() error {
+	r.now += time.Hour
+	if r.ctl.Neighbors().Len() == len(r.spec.Neighbors) {
+		return nil
+	}
+	return r.Restart()
+}
+
+// Do implements Router, for the events that do not concern ports.
+func (r *Stepped) Do(e Event) error {
+	switch e.Kind {
+	case Wait:
+		r.now += e.Wait
+	case ControlAsleep:
+		r.asleep = true
+	case Reload:
+		return r.load(e.Config)
+	case Start:
+		return r.Restart()
+	default:
+		return fmt.Errorf("the ports cannot be brought to %s: %w", e.Kind, errors.ErrUnsupported)
+	}
+	return nil
+}
+
+// Step lets the worker and control do what there is to do, once, and returns
+// how much it was.
+func (r *Stepped) Step() int {
+	w := r.router.Workers()[0]
+	n := w.Step(int64(r.now))
+	if !r.asleep || n == 0 {
+		r.ctl.HandlePunts()
+		n += w.Step(int64(r.now)) // what control answered
+	}
+	w.Poll(0)
+	return n
+}
+
+// Counters implements Router.
+func (r *Stepped) Counters() (map[string]uint64, error) {
+	var s dataplane.Snapshot
+	r.router.Snapshot(&s)
+	c := make(map[string]uint64)
+	for i, p := range s.Ports {
+		add := func(v uint64, format string, args ...any) {
+			c[p.Info.Name+" "+fmt.Sprintf(format, args...)] += v
+		}
+		for _, q := range p.RX {
+			add(q.Packets, "receive")
+			add(q.Bytes, "receive_bytes")
+			add(q.Forwarded4, `forwarded{family="ipv4"}`)
+			add(q.Forwarded6, `forwarded{family="ipv6"}`)
+			add(q.ToHost, "to_host")
+			for k, v := range q.Punted {
+				add(v, `punted{kind="%v"}`, dataplane.Kind(k))
+			}
+			for r, v := range q.Dropped {
+				add(v, `dropped{reason="%v"}`, dataplane.Reason(r))
+			}
+		}
+		for _, q := range p.TX {
+			add(q.Packets, "transmit")
+			add(q.Bytes, "transmit_bytes")
+		}
+		for _, k := range []neigh.Conflict{neigh.StaticConflict, neigh.OwnAddressConflict} {
+			add(r.ctl.Neighbors().Conflicts(uint16(i), k), `neighbor_conflicts{kind="%v"}`, k)
+		}
+	}
+	return c, nil
+}
+
+// Run runs all cases on routers that open makes, with the host off and, if
+// hosts, with it on. Cases of one configuration share a router, but for those
+// that leave it other than it was. What open made is closed at the end of the
+// test that it is given.
+func Run(t *testing.T, hosts bool, open func(t *testing.T, config string) Router) {
+	cases, err := All()
+	if err != nil {
+		t.Fatal(err)
+	}
+	routers := make(map[string]Router)
+	for i := range cases {
+		c := &cases[i]
+		for _, host := range []bool{false, true} {
+			if host && (!hosts || c.OnlyOff) {
+				continue
+			}
+			conf := c.ConfigFor(host)
+			t.Run(fmt.Sprintf("%s/host=%v", c.Name, host), func(tt *testing.T) {
+				r := routers[conf]
+				if c.breaks() {
+					r = open(tt, conf)
+				} else if r == nil {
+					r = open(t, conf)
+					routers[conf] = r
+				}
+				err := Check(r, c, host)
+				if errors.Is(err, errors.ErrUnsupported) {
+					tt.Skip(err)
+				}
+				if err != nil {
+					tt.Error(err)
+				}
+			})
+		}
+	}
+}
