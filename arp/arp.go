@@ -3,12 +3,13 @@
 //
 // It keeps nothing: [Handle] looks at one frame, and whoever owns the neighbor
 // table calls it. It answers for addresses of the router only, never for
-// others (no proxy ARP, RFC 1027), and no frame changes the table.
+// others (no proxy ARP, RFC 1027).
 package arp
 
 import (
 	"encoding/binary"
 	"net/netip"
+	"time"
 
 	"nmfwd/dataplane/wire"
 	"nmfwd/fib/neigh"
@@ -117,18 +118,22 @@ func put(b []byte, op uint16, dst, sha wire.MAC, spa netip.Addr, tha wire.MAC, t
 	return FrameLen
 }
 
-// Handle takes an Ethernet frame that port p received, without a VLAN tag. It
-// returns the length of the answer that it wrote to reply, which has room for
-// FrameLen bytes; 0 stands for no answer.
+// Handle takes an Ethernet frame that port p received at now, without a VLAN
+// tag. It returns the length of the answer that it wrote to reply, which has
+// room for FrameLen bytes; 0 stands for no answer.
 //
 // Answered are requests and probes for a unicast address of the router on p,
 // unless a host stack does that, sent to the router's MAC address or to a group
 // address. The answer goes to the packet's sender, unless that is the router,
-// whose frame a loop brought back. What the sender says about
-// itself is checked against t by [neigh.Table.Claim], whose result Handle
-// returns. A probe, which comes from 0.0.0.0, claims nothing: switches and DHCP
-// servers send them for addresses in use.
-func Handle(t *neigh.Table, p *neigh.Port, frame, reply []byte) (int, neigh.Conflict) {
+// whose frame a loop brought back.
+//
+// What the sender says about itself is checked against t by
+// [neigh.Table.Claim], whose result Handle returns. Unless it is a conflict, t
+// learns: a sender that asks for an address of the router may be new, any other
+// frame only changes what is known, and only a reply to the router's MAC address
+// counts as an answer. A probe, which comes from 0.0.0.0, says nothing: switches
+// and DHCP servers send them for addresses in use.
+func Handle(now time.Duration, t *neigh.Table, p *neigh.Port, frame, reply []byte) (int, neigh.Conflict) {
 	if len(frame) < FrameLen {
 		return 0, neigh.NoConflict
 	}
@@ -138,9 +143,17 @@ func Handle(t *neigh.Table, p *neigh.Port, frame, reply []byte) (int, neigh.Conf
 	if eth.Type() != wire.TypeARP || dst&wire.Group == 0 && !p.IsOwnMAC(dst) || !a.Valid() {
 		return 0, neigh.NoConflict
 	}
-	c := t.Claim(p, a.Sender(), a.SenderMAC())
-	if a.Op() != OpRequest || p.Host || !p.Owns(a.Target()) || p.IsOwnMAC(a.SenderMAC()) {
+	sender, mac, forUs := a.Sender(), a.SenderMAC(), p.Owns(a.Target())
+	c := t.Claim(p, sender, mac)
+	switch {
+	case c != neigh.NoConflict || sender.IsUnspecified():
+	case a.Op() == OpRequest && forUs:
+		t.Heard(now, p, sender, mac)
+	default:
+		t.Advertised(now, p, sender, neigh.Advert{MAC: mac, Solicited: a.Op() == OpReply && forUs && dst&wire.Group == 0, Override: true})
+	}
+	if a.Op() != OpRequest || p.Host || !forUs || p.IsOwnMAC(mac) {
 		return 0, c
 	}
-	return Reply(reply, a.SenderMAC(), p.MAC, a.Target(), a.Sender()), c
+	return Reply(reply, mac, p.MAC, a.Target(), sender), c
 }

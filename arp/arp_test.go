@@ -155,8 +155,8 @@ func TestEncode(t *testing.T) {
 
 func newTable(t testing.TB) (*neigh.Table, *neigh.Port) {
 	t.Helper()
-	tab := neigh.New(2, 10)
-	if _, err := tab.Set(neigh.Key{Port: 1, Addr: netip.MustParseAddr("198.18.0.203")}, mac(t, gatewayMAC)); err != nil {
+	tab := neigh.New(make([]neigh.Source, 2), 10)
+	if err := tab.Replace(map[neigh.Key]wire.MAC{{Port: 1, Addr: netip.MustParseAddr("198.18.0.203")}: mac(t, gatewayMAC)}, 10); err != nil {
 		t.Fatal(err)
 	}
 	return tab, &neigh.Port{
@@ -229,7 +229,7 @@ func TestHandle(t *testing.T) {
 			in := unhex(t, tt.frame)
 			kept := slices.Clone(in)
 			var out [FrameLen]byte
-			n, c := Handle(tab, port, in, out[:])
+			n, c := Handle(0, tab, port, in, out[:])
 			if want := unhex(t, tt.want); !bytes.Equal(out[:n], want) {
 				t.Errorf("answer:\ngot  %x\nwant %x", out[:n], want)
 			}
@@ -258,11 +258,69 @@ func TestHandle(t *testing.T) {
 	}
 }
 
+// TestLearns: what a frame says of its sender, where that is a neighbor that is
+// not known, asked for, or known.
+func TestLearns(t *testing.T) {
+	const (
+		toAll = broadcast + otherMAC + "0806"
+		toUs  = portMAC + otherMAC + "0806"
+		old   = "020000000077"
+	)
+	asks := request + otherMAC + host + zeroMAC + own
+	announces := request + otherMAC + host + zeroMAC + host
+	answers := reply + otherMAC + host + portMAC + own
+	states := []string{"unknown", "asked for", "known"}
+	tests := []struct {
+		name  string
+		frame string
+		want  [3]string // by states: MAC address and state, "" for no entry
+	}{
+		{"request for us", toAll + asks, [3]string{otherMAC + " stale", otherMAC + " stale", otherMAC + " stale"}},
+		{"request for another", toAll + request + otherMAC + host + zeroMAC + gateway, [3]string{"", otherMAC + " stale", otherMAC + " stale"}},
+		{"B49: gratuitous request", toAll + announces, [3]string{"", otherMAC + " stale", otherMAC + " stale"}},
+		{"B49: gratuitous reply", toAll + reply + otherMAC + host + broadcast + host, [3]string{"", otherMAC + " stale", otherMAC + " stale"}},
+		{"reply to us", toUs + answers, [3]string{"", otherMAC + " reachable", otherMAC + " reachable"}},
+		{"reply to all", toAll + answers, [3]string{"", otherMAC + " stale", otherMAC + " stale"}},
+		{"reply to another", "020000000055" + otherMAC + "0806" + answers, [3]string{"", zeroMAC + " incomplete", old + " reachable"}},
+		{"probe", toAll + request + otherMAC + none + zeroMAC + host, [3]string{"", zeroMAC + " incomplete", old + " reachable"}},
+		{"reply from our own MAC", portMAC + portMAC + "0806" + reply + portMAC + host + portMAC + own, [3]string{"", zeroMAC + " incomplete", old + " reachable"}},
+		{"request from another network", toAll + request + otherMAC + "cb007107" + zeroMAC + own, [3]string{"", zeroMAC + " incomplete", old + " reachable"}},
+		{"request from the broadcast address", toAll + request + otherMAC + "c61200ff" + zeroMAC + own, [3]string{"", zeroMAC + " incomplete", old + " reachable"}},
+	}
+	for _, tt := range tests {
+		for i, state := range states {
+			t.Run(tt.name+", "+state, func(t *testing.T) {
+				tab, port := newTable(t)
+				port.Nets = []netip.Prefix{netip.MustParsePrefix("198.18.0.0/24")}
+				k := neigh.Key{Port: 1, Addr: netip.AddrFrom4([4]byte(unhex(t, host)))}
+				if i > 0 {
+					tab.Use(0, k)
+				}
+				var out [FrameLen]byte
+				if i > 1 {
+					Handle(0, tab, port, unhex(t, portMAC, old, "0806", reply, old, host, portMAC, own), out[:])
+				}
+				Handle(0, tab, port, unhex(t, tt.frame), out[:])
+				got := ""
+				for _, e := range tab.All() {
+					if e.State != neigh.Static {
+						b := e.MAC.Bytes()
+						got += hex.EncodeToString(b[:]) + " " + e.State.String()
+					}
+				}
+				if got != tt.want[i] {
+					t.Errorf("got %q, want %q", got, tt.want[i])
+				}
+			})
+		}
+	}
+}
+
 func TestHandleAllocatesNothing(t *testing.T) {
 	tab, port := newTable(t)
 	in := unhex(t, broadcast, otherMAC, "0806", request, otherMAC, gateway, zeroMAC, own)
 	var out [FrameLen]byte
-	if n := testing.AllocsPerRun(100, func() { Handle(tab, port, in, out[:]) }); n != 0 {
+	if n := testing.AllocsPerRun(100, func() { Handle(0, tab, port, in, out[:]) }); n != 0 {
 		t.Errorf("got %v allocations per frame, want 0", n)
 	}
 }
@@ -279,7 +337,7 @@ func FuzzHandle(f *testing.F) {
 	before := tab.All()
 	f.Fuzz(func(t *testing.T, frame []byte) {
 		var out [FrameLen]byte
-		n, c := Handle(tab, port, frame, out[:])
+		n, c := Handle(0, tab, port, frame, out[:])
 		if !slices.Equal(tab.All(), before) {
 			t.Fatalf("the frame changed the table to %v", tab.All())
 		}

@@ -3,7 +3,7 @@
 //
 // It keeps nothing: [Handle] looks at one frame, and whoever owns the neighbor
 // table calls it. It answers for addresses of the router only, never for
-// others (no proxy), and no frame changes the table.
+// others (no proxy).
 package ndp
 
 import (
@@ -11,6 +11,7 @@ import (
 	"fmt"
 	"net/netip"
 	"slices"
+	"time"
 
 	"nmfwd/dataplane/wire"
 	"nmfwd/fib/neigh"
@@ -290,9 +291,9 @@ func (m *message) put(b []byte, dst, src wire.MAC) int {
 	return wire.EthernetLen + n
 }
 
-// Handle takes an Ethernet frame that port p received, without a VLAN tag. It
-// returns the length of the answer that it wrote to reply, which has room for
-// FrameLen bytes; 0 stands for no answer.
+// Handle takes an Ethernet frame that port p received at now, without a VLAN
+// tag. It returns the length of the answer that it wrote to reply, which has
+// room for FrameLen bytes; 0 stands for no answer.
 //
 // Answered are solicitations and probes for a unicast or anycast address of the
 // router on p, unless a host stack does that, sent to the router or to a group.
@@ -300,10 +301,14 @@ func (m *message) put(b []byte, dst, src wire.MAC) int {
 // one that it knows of. The answer goes to the MAC address that the
 // solicitation names, else to that of a static entry, else to the one that the
 // frame came from; a frame from the router itself, brought back by a loop, has
-// none. What the sender says about an address is checked against t by
-// [neigh.Table.Claim], whose result Handle returns. A probe, which comes from
-// ::, claims nothing: switches send them for addresses in use.
-func Handle(t *neigh.Table, p *neigh.Port, frame, reply []byte) (int, neigh.Conflict) {
+// none.
+//
+// What the sender says about an address is checked against t by
+// [neigh.Table.Claim], whose result Handle returns. Unless it is a conflict, t
+// learns: the sender of a solicitation that is answered may be new, an
+// advertisement only changes what is known. A probe, which comes from ::, says
+// nothing: switches send them for addresses in use.
+func Handle(now time.Duration, t *neigh.Table, p *neigh.Port, frame, reply []byte) (int, neigh.Conflict) {
 	if len(frame) < wire.EthernetLen {
 		return 0, neigh.NoConflict
 	}
@@ -317,8 +322,9 @@ func Handle(t *neigh.Table, p *neigh.Port, frame, reply []byte) (int, neigh.Conf
 		return 0, neigh.NoConflict
 	}
 
-	about, target := m.Source(), m.Target()
-	if m.Type() == NeighborAdvertisement {
+	solicitation, src, target := m.Type() == NeighborSolicitation, m.Source(), m.Target()
+	about := src
+	if !solicitation {
 		about = target
 	}
 	mac, named := m.LinkAddr()
@@ -330,14 +336,22 @@ func Handle(t *neigh.Table, p *neigh.Port, frame, reply []byte) (int, neigh.Conf
 	}
 
 	anycast := slices.Contains(p.Anycast, target)
-	if m.Type() != NeighborSolicitation || p.Host || !anycast && !p.Owns(target) || p.IsOwnMAC(eth.Source()) {
+	forUs := anycast || p.Owns(target)
+	switch {
+	case c != neigh.NoConflict:
+	case !solicitation:
+		t.Advertised(now, p, target, neigh.Advert{MAC: mac, Solicited: m.Flags()&Solicited != 0, Override: m.Flags()&Override != 0})
+	case forUs && named:
+		t.Heard(now, p, src, mac)
+	}
+	if !solicitation || p.Host || !forUs || p.IsOwnMAC(eth.Source()) {
 		return 0, c
 	}
 	if !named {
 		mac = eth.Source()
-		if e, ok := t.Lookup(p.Num, m.Source()); ok {
+		if e, ok := t.Lookup(p.Num, src); ok && e.State == neigh.Static {
 			mac = e.MAC
 		}
 	}
-	return Answer(reply, mac, p.MAC, m.Source(), target, anycast), c
+	return Answer(reply, mac, p.MAC, src, target, anycast), c
 }

@@ -24,6 +24,7 @@ const (
 	virtualMAC = "00005e000207"
 	nodesMAC   = "333300000001" // ff02::1
 	ownGroup   = "3333ff000205" // solicited-node group of own
+	zeroMAC    = "000000000000"
 
 	own       = "2001:2::205"
 	linkLocal = "fe80::20d:b9ff:fe41:ca3d"
@@ -326,8 +327,8 @@ func TestEncodePeer(t *testing.T) {
 
 func newTable(t testing.TB) (*neigh.Table, *neigh.Port) {
 	t.Helper()
-	tab := neigh.New(2, 10)
-	if _, err := tab.Set(neigh.Key{Port: 1, Addr: addr(gateway)}, mac(t, gatewayMAC)); err != nil {
+	tab := neigh.New(make([]neigh.Source, 2), 10)
+	if err := tab.Replace(map[neigh.Key]wire.MAC{{Port: 1, Addr: addr(gateway)}: mac(t, gatewayMAC)}, 10); err != nil {
 		t.Fatal(err)
 	}
 	return tab, &neigh.Port{
@@ -419,7 +420,7 @@ func TestHandle(t *testing.T) {
 				want = tt.want.frame(t)
 			}
 			var out [FrameLen]byte
-			n, c := Handle(tab, port, in, out[:])
+			n, c := Handle(0, tab, port, in, out[:])
 			if !bytes.Equal(out[:n], want) {
 				t.Errorf("answer:\ngot  %x\nwant %x", out[:n], want)
 			}
@@ -445,11 +446,62 @@ func TestHandle(t *testing.T) {
 	}
 }
 
+// TestLearns: what a frame says of a neighbor that is not known, asked for, or
+// known.
+func TestLearns(t *testing.T) {
+	const old = "020000000077"
+	from := with(ns, func(s *spec) { s.from, s.src, s.options = otherMAC, host, sourceElse })
+	about := with(na, func(s *spec) { s.from, s.src, s.target, s.options = otherMAC, host, host, targetElse })
+	states := []string{"unknown", "asked for", "known"}
+	tests := []struct {
+		name string
+		in   spec
+		want [3]string // by states: MAC address and state, "" for no entry
+	}{
+		{"solicitation for us", from, [3]string{otherMAC + " stale", otherMAC + " stale", otherMAC + " stale"}},
+		{"solicitation for us, no option", with(from, func(s *spec) { s.options = "" }), [3]string{"", zeroMAC + " incomplete", old + " reachable"}},
+		{"solicitation for another", with(from, func(s *spec) { s.target = gateway }), [3]string{"", zeroMAC + " incomplete", old + " reachable"}},
+		{"solicitation of another network", with(from, func(s *spec) { s.src = "2001:db8::1" }), [3]string{"", zeroMAC + " incomplete", old + " reachable"}},
+		{"solicitation, hop limit 254", with(from, func(s *spec) { s.hopLimit = 254 }), [3]string{"", zeroMAC + " incomplete", old + " reachable"}},
+		{"answer", about, [3]string{"", otherMAC + " reachable", otherMAC + " reachable"}},
+		{"answer, override clear", with(about, func(s *spec) { s.flags = 0x40 }), [3]string{"", otherMAC + " reachable", old + " stale"}},
+		{"announcement", with(about, func(s *spec) { s.to, s.dst, s.flags = nodesMAC, nodes, 0x20 }), [3]string{"", otherMAC + " stale", otherMAC + " stale"}},
+		{"announcement, override clear", with(about, func(s *spec) { s.to, s.dst, s.flags = nodesMAC, nodes, 0 }), [3]string{"", otherMAC + " stale", old + " stale"}},
+		{"answer to another router", with(about, func(s *spec) { s.to = "020000000055" }), [3]string{"", zeroMAC + " incomplete", old + " reachable"}},
+	}
+	for _, tt := range tests {
+		for i, state := range states {
+			t.Run(tt.name+", "+state, func(t *testing.T) {
+				tab, port := newTable(t)
+				port.Nets = []netip.Prefix{netip.MustParsePrefix("2001:2::/64")}
+				if i > 0 {
+					tab.Use(0, neigh.Key{Port: 1, Addr: addr(host)})
+				}
+				var out [FrameLen]byte
+				if i > 1 {
+					Handle(0, tab, port, with(about, func(s *spec) { s.options = "0201" + old }).frame(t), out[:])
+				}
+				Handle(0, tab, port, tt.in.frame(t), out[:])
+				got := ""
+				for _, e := range tab.All() {
+					if e.State != neigh.Static {
+						b := e.MAC.Bytes()
+						got += hex.EncodeToString(b[:]) + " " + e.State.String()
+					}
+				}
+				if got != tt.want[i] {
+					t.Errorf("got %q, want %q", got, tt.want[i])
+				}
+			})
+		}
+	}
+}
+
 func TestHandleAllocatesNothing(t *testing.T) {
 	tab, port := newTable(t)
 	in := with(ns, func(s *spec) { s.options = nonce + sourceElse }).frame(t)
 	var out [FrameLen]byte
-	if n := testing.AllocsPerRun(100, func() { Handle(tab, port, in, out[:]) }); n != 0 {
+	if n := testing.AllocsPerRun(100, func() { Handle(0, tab, port, in, out[:]) }); n != 0 {
 		t.Errorf("got %v allocations per frame, want 0", n)
 	}
 }
@@ -474,7 +526,7 @@ func FuzzHandle(f *testing.F) {
 			}
 		}
 		var out [FrameLen]byte
-		n, c := Handle(tab, port, frame, out[:])
+		n, c := Handle(0, tab, port, frame, out[:])
 		if !slices.Equal(tab.All(), before) {
 			t.Fatalf("the frame changed the table to %v", tab.All())
 		}

@@ -55,6 +55,7 @@ type Control struct {
 	neighbors *neigh.Table
 	reloads   chan reload
 	stats     atomic.Pointer[Stats]
+	start     time.Time // of the clock that everything here goes by
 
 	// The rest belongs to Run.
 	tables
@@ -99,7 +100,8 @@ func New(router *dataplane.Router, spec *Spec, log *slog.Logger) (*Control, erro
 	c := &Control{
 		router:    router,
 		log:       log,
-		neighbors: neigh.New(len(spec.Ports), spec.MaxNeighbors),
+		neighbors: neigh.New(make([]neigh.Source, len(spec.Ports)), spec.MaxNeighbors),
+		start:     time.Now(),
 		reloads:   make(chan reload),
 		changed:   make([]string, len(spec.Ports)),
 	}
@@ -209,7 +211,7 @@ func (c *Control) use(t tables) error {
 	for _, n := range t.spec.Neighbors {
 		static[n.Key] = n.MAC
 	}
-	if _, err := c.neighbors.Replace(static, t.spec.MaxNeighbors); err != nil {
+	if err := c.neighbors.Replace(static, t.spec.MaxNeighbors); err != nil {
 		return fmt.Errorf("control: %w", err)
 	}
 	c.tables = t
@@ -286,9 +288,9 @@ func (c *Control) punt(p dataplane.Punt) {
 	var n int
 	switch p.Kind {
 	case dataplane.PuntARP:
-		n, _ = arp.Handle(c.neighbors, port, p.Frame, c.reply[:])
+		n, _ = arp.Handle(time.Since(c.start), c.neighbors, port, p.Frame, c.reply[:])
 	case dataplane.PuntND:
-		n, _ = ndp.Handle(c.neighbors, port, p.Frame, c.reply[:])
+		n, _ = ndp.Handle(time.Since(c.start), c.neighbors, port, p.Frame, c.reply[:])
 	}
 	if n == 0 {
 		return
