@@ -16,9 +16,19 @@
 // dataplane.Region: a frame goes from the RX slot of one to the TX slot of
 // another by exchange of the buffer numbers. Between regions Send copies.
 //
+// The host stack behind a card has rings of its own, in the same region: what it
+// sends is received there, and what is sent there it receives. One more
+// descriptor has them. Byte for byte is what passes, tags included; frames are
+// handed over by name, so NS_FORWARD is never set.
+//
 // System calls on a descriptor can block for as long as the port is down on
 // Linux. A port known to be down is therefore left out of poll(2) and not
-// synced.
+// synced. The kernel tells that a port goes down only when its calls block
+// already, so a worker that is about to make one is lost until it is up again.
+//
+// A port that fails, stalls or vanishes is closed, once every worker has let go
+// of its rings, and opened again if it can be. Its frames are dropped meanwhile,
+// as its link is down.
 //
 // Source: netmap(4) and net/netmap.h; package abi has the layouts.
 package netmap

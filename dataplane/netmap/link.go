@@ -3,6 +3,7 @@ package netmap
 import (
 	"errors"
 	"fmt"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -24,7 +25,7 @@ const (
 // health is what a port knows of its condition. All but the atomic variables is
 // guarded by tending.
 type health struct {
-	hadCarrier bool // before the port was opened
+	hadCarrier bool // a card's, before the port was opened
 	news       chan struct{}
 	done       chan struct{} // closed to end the watcher, nil where there is none
 	watcher    sync.WaitGroup
@@ -51,11 +52,14 @@ type health struct {
 // have it again: entering netmap mode takes the link down, and what is sent to
 // a port meanwhile is lost.
 func waitLinks(ports []*port) {
+	if !slices.ContainsFunc(ports, func(p *port) bool { return p.hadCarrier }) {
+		return
+	}
 	end := time.Now().Add(linkPatience)
 	since := time.Now()
 	for time.Since(since) < linkSettled && time.Now().Before(end) {
 		for _, p := range ports {
-			if p.kind == nic && p.hadCarrier {
+			if p.hadCarrier {
 				if up, carrier, err := p.kernel.Link(p.name); err == nil && !(up && carrier) {
 					since = time.Now()
 				}
@@ -64,7 +68,7 @@ func waitLinks(ports []*port) {
 		time.Sleep(linkSettled / 10)
 	}
 	for _, p := range ports {
-		if p.look(); p.kind == nic && p.hadCarrier && !p.LinkUp() {
+		if p.look(); p.hadCarrier && !p.LinkUp() {
 			p.note(fmt.Sprintf("netmap: port %s: the link has not come back in %v since the port was opened", p.cfg.Name, linkPatience))
 		}
 	}
@@ -192,29 +196,31 @@ func (p *port) tend(regular bool) {
 // check looks whether the rings move. A port that has stalled is opened again,
 // once.
 func (p *port) check() {
-	n, err := p.kernel.Received(p.name)
-	silent, full := err == nil && n > p.received && p.LinkUp(), false
-	p.received = n
 	if p.stuck == nil {
 		p.stuck, p.rounds = make([]uint32, len(p.descs)), make([]uint32, len(p.descs))
 	}
-	moved := uint32(0)
+	// What no worker has looked at is neither well nor ill.
+	moved, looked, full := uint32(0), true, false
 	for i, d := range p.descs {
 		rounds := d.rounds.Load()
 		worked := rounds != p.rounds[i]
 		p.rounds[i] = rounds
+		looked = looked && worked
 		if d.rx != nil && d.mode != abi.ModeSW {
 			moved += d.rx.moved.Load()
-			silent = silent && worked
 		}
 		if d.tx != nil {
 			at := d.tx.stuck.Load()
-			full = full || worked && at != 0 && at == p.stuck[i] && p.LinkUp()
+			full = full || at != 0 && at == p.stuck[i]
 			p.stuck[i] = at
 		}
 	}
-	silent = silent && moved == p.moved
-	p.moved = moved
+	n, err := p.kernel.Received(p.name)
+	silent := err == nil && n > p.received && moved == p.moved
+	p.received, p.moved = n, moved
+	if !looked || !p.LinkUp() {
+		return
+	}
 	p.silent, p.full, p.healthy = p.silent+1, p.full+1, p.healthy+1
 	if !silent {
 		p.silent = 0

@@ -67,6 +67,7 @@ type Kernel struct {
 	mu       sync.Mutex
 	up       *sync.Cond // some card came up or went
 	waiting  int        // calls that are blocked
+	calls    int        // syncs and polls
 	news     map[*links]bool
 	params   Params
 	cards    map[string]*Card
@@ -272,6 +273,13 @@ func (c *Card) Reset(at int) {
 	for _, r := range append(append([]*kring(nil), a.rx...), a.tx...) {
 		r.reset(uint32(at % len(r.slots)))
 	}
+}
+
+// Calls returns the number of syncs and polls so far.
+func (k *Kernel) Calls() int {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	return k.calls
 }
 
 // Occupy lets another program open the card called name, and returns a function

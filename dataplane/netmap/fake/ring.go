@@ -265,6 +265,7 @@ func (k *Kernel) sync(fd, dir int) error {
 	case f.a.card != nil && f.a.card.Gone:
 		return unix.EIO
 	}
+	k.calls++
 	k.blocks(f)
 	rings := f.rx
 	if dir == abi.DirTX {
@@ -302,6 +303,7 @@ func (k *Kernel) Poll(fd int, events int16) (revents int16) {
 	case f.a == nil || f.a.card != nil && f.a.card.Gone:
 		return unix.POLLERR
 	}
+	k.calls++
 	k.blocks(f)
 	if c := f.a.card; c != nil && c.PollErr {
 		c.PollErr = false
