@@ -93,7 +93,7 @@ func perPacket(o *options, b build, c *pathCase, file string) (float64, error) {
 	for i, n := range []int{fewPackets, morePackets} {
 		args := append([]string{"--tool=callgrind", "--callgrind-out-file=/dev/null", b.bin}, b.args(c, file)...)
 		cmd := exec.CommandContext(o.ctx, "valgrind", args...)
-		cmd.Env = append(os.Environ(), "GODEBUG=asyncpreemptoff=1", "GOMAXPROCS=1", "GOGC=off") // callgrind cannot take the signals
+		cmd.Env = append(os.Environ(), "GODEBUG=asyncpreemptoff=1,cpu.rdtscp=off", "GOMAXPROCS=1", "GOGC=off") // callgrind knows neither the signals nor RDTSCP
 		cmd.Stdin = strings.NewReader(fmt.Sprintf("run %d\n", n))
 		var out bytes.Buffer
 		cmd.Stderr = &out

@@ -139,7 +139,7 @@ func answer(o *options, only, dir string) error {
 	}
 	start := time.Now()
 	var errs []error
-	var all []target
+	var all []string
 	for i, q := range chosen {
 		o.say("%v %s (%d of %d)", time.Since(start).Round(time.Second), q.name, i+1, len(chosen))
 		before := loadAverage()
@@ -164,15 +164,15 @@ func answer(o *options, only, dir string) error {
 		if err := r.write(dir); err != nil {
 			return err
 		}
-		all = append(all, r.targets...)
-		if err := recordTargets(dir, q.name, r.targets, o.rows.String() == ""); err != nil {
+		all = append(all, r.lines()...)
+		if err := recordTargets(dir, r, o.rows.String() == ""); err != nil {
 			return err
 		}
 	}
 	if len(all) > 0 {
 		fmt.Println("targets:")
-		for _, t := range all {
-			fmt.Println(" ", t)
+		for _, l := range all {
+			fmt.Println(" ", l)
 		}
 	}
 	o.say("%v done; see %s", time.Since(start).Round(time.Second), dir)

@@ -67,17 +67,20 @@ func pathGroups() []pathGroup {
 		c.dests = n
 		return c
 	}
-	var head, wide, dests, layout, bursts, neighbors, drops pathGroup
-	head.name, wide.name, dests.name = "4 routes", "tables", "destinations"
+	var head, dests, layout, bursts, neighbors, drops pathGroup
+	head.name, dests.name = "4 routes", "destinations"
 	layout.name, bursts.name, neighbors.name, drops.name = "buffers", "bursts", "neighbors", "drops"
 	for _, m := range []mix{v4, v6, mixed} {
 		head.cases = append(head.cases, row("2,000 buffers", m, four, inL2), row("32,000 buffers", m, four, beyondL2))
 	}
-	for _, m := range []mix{v4, v6, mixed} {
+	groups := []pathGroup{head}
+	for _, m := range []mix{v4, v6, mixed} { // apart, for buffers and tables of all would take 5 GB
+		g := pathGroup{name: "tables, " + string(m)}
 		for _, t := range tables {
 			c := to(many, row("65,536 destinations", m, t, many))
-			wide.cases = append(wide.cases, c, light(c))
+			g.cases = append(g.cases, c, light(c))
 		}
+		groups = append(groups, g)
 	}
 	for _, m := range []mix{v4, v6} {
 		for n, name := range []string{"1 destination", "1,000 destinations", "100,000 destinations"} {
@@ -109,7 +112,7 @@ func pathGroups() []pathGroup {
 		c.name, c.drop, c.corrupt = "dropped: "+f.name, f.reason, f.corrupt
 		drops.cases = append(drops.cases, c)
 	}
-	groups := []pathGroup{head, wide, dests, layout, bursts, neighbors}
+	groups = append(groups, dests, layout, bursts, neighbors)
 	for cs := range slices.Chunk(drops.cases, 8) { // each has a program in C with tables of its own
 		groups = append(groups, pathGroup{drops.name, cs})
 	}
@@ -354,11 +357,11 @@ func pathTargets(r *report, of map[string]*contest) {
 		x, y := of["IPv4, 4 routes, "+size.rows], of["IPv6, 4 routes, "+size.rows]
 		if x != nil {
 			if c := x.of(optimised); c != nil {
-				r.targets = append(r.targets, target{"IPv4, 4 routes, buffers " + size.name + ": Step / C -O3", ratio(x.ns[0], c), 1.4, true})
+				r.addTarget(target{"IPv4, 4 routes, buffers " + size.name + ": Step / C -O3", ratio(x.ns[0], c), 1.4, true}, between(x.ns[0], c))
 			}
 		}
 		if x != nil && y != nil {
-			r.targets = append(r.targets, target{"4 routes, buffers " + size.name + ": IPv6 / IPv4", ratio(y.ns[0], x.ns[0]), 1.25, true})
+			r.addTarget(target{"4 routes, buffers " + size.name + ": IPv6 / IPv4", ratio(y.ns[0], x.ns[0]), 1.25, true}, between(y.ns[0], x.ns[0]))
 		}
 	}
 	for _, t := range []struct {
@@ -372,11 +375,22 @@ func pathTargets(r *report, of map[string]*contest) {
 	} {
 		for _, buffers := range []string{", compact", ""} {
 			x, y := of[fmt.Sprintf("%s, %s, 65,536 destinations%s", t.mix, t.table, buffers)], of[fmt.Sprintf("%s, 4 routes, 65,536 destinations%s", t.mix, buffers)]
-			if x != nil && y != nil {
-				r.targets = append(r.targets, target{fmt.Sprintf("%s, 65,536 destinations%s: %s routes / 4 routes", t.mix, buffers, t.routes), ratio(x.ns[0], y.ns[0]), t.most, true})
+			if x == nil || y == nil {
+				continue
 			}
+			note := between(x.ns[0], y.ns[0])
+			if a, b := x.of(optimised), y.of(optimised); a != nil && b != nil {
+				note += fmt.Sprintf("; C: %.3g", ratio(a, b))
+			}
+			what := fmt.Sprintf("%s, 65,536 destinations%s: %s routes / 4 routes", t.mix, buffers, t.routes)
+			r.addTarget(target{what, ratio(x.ns[0], y.ns[0]), t.most, true}, note)
 		}
 	}
+}
+
+// between says what was divided.
+func between(a, b []float64) string {
+	return fmt.Sprintf("%.3g and %.3g ns", median(a), median(b))
 }
 
 func ns(v float64) string { return fmt.Sprintf("%.2f", v) }

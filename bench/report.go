@@ -24,6 +24,7 @@ type report struct {
 	series     []string // of the chart
 	rows       []row
 	targets    []target
+	remarks    map[string]string // on targets, by what they are of
 	notes      []string
 	quoted     []string // figures of peers that were measured elsewhere
 	conditions []string
@@ -82,10 +83,31 @@ func (r *report) text(w io.Writer) {
 	if len(r.targets) > 0 {
 		fmt.Fprintln(w)
 	}
-	for _, t := range r.targets {
-		fmt.Fprintln(w, t)
+	for _, l := range r.lines() {
+		fmt.Fprintln(w, l)
 	}
 	fmt.Fprintln(w)
+}
+
+// addTarget adds a target with a remark.
+func (r *report) addTarget(t target, remark string) {
+	if r.remarks == nil {
+		r.remarks = make(map[string]string)
+	}
+	r.targets = append(r.targets, t)
+	r.remarks[t.what] = remark
+}
+
+// lines returns the targets for people.
+func (r *report) lines() (ls []string) {
+	for _, t := range r.targets {
+		l := t.String()
+		if m := r.remarks[t.what]; m != "" {
+			l += " (" + m + ")"
+		}
+		ls = append(ls, l)
+	}
+	return ls
 }
 
 // write writes the report's files into dir.

@@ -83,7 +83,7 @@ func TestRecordTargets(t *testing.T) {
 	dir := t.TempDir()
 	record := func(name string, complete bool, ts ...target) {
 		t.Helper()
-		if err := recordTargets(dir, name, ts, complete); err != nil {
+		if err := recordTargets(dir, &report{name: name, targets: ts, remarks: map[string]string{"b": "3 and 1"}}, complete); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -107,13 +107,13 @@ func TestRecordTargets(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if want := "| path | b | at most 2 | 3 | missed | "; !strings.Contains(string(page), want) {
+	if want := "| path | b | at most 2 | 3 | missed | 3 and 1 | "; !strings.Contains(string(page), want) {
 		t.Errorf("page lacks %q:\n%s", want, page)
 	}
 	if err := os.WriteFile(filepath.Join(dir, "targets.csv"), []byte("a,b\n"), 0o644); err != nil {
 		t.Fatal(err)
 	}
-	if err := recordTargets(dir, "path", nil, true); err == nil {
+	if err := recordTargets(dir, &report{name: "path"}, true); err == nil {
 		t.Error("another file was overwritten")
 	}
 }

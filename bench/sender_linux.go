@@ -59,8 +59,7 @@ func (s *flowSource) counts() (sent, received uint64, err error) {
 func (s *flowSource) Close() error { return errors.Join(s.Sender.Close(), s.rcv.Close()) }
 
 // A plainSource sends frames as they are, or with one of 2,000 UDP source
-// ports, as fast as it can; an XDP program drops what arrives and the port
-// counts it.
+// ports; an XDP program drops what arrives and the port counts it.
 type plainSource struct {
 	l      *apu2.Lab
 	cpus   []int
@@ -107,7 +106,7 @@ func newPlainSource(l *apu2.Lab, kind string, cpus []int) (_ source, err error) 
 		return nil, err
 	}
 	var code asm.Instructions
-	if kind == "2,000 UDP ports" {
+	if kind == udpPorts {
 		// The UDP checksum is zero, and so there is none to mend.
 		code = asm.Instructions{
 			asm.Mov.Reg(asm.R6, asm.R1),
@@ -129,7 +128,7 @@ func newPlainSource(l *apu2.Lab, kind string, cpus []int) (_ source, err error) 
 	if s.prog, err = xdpProgram(code); err != nil {
 		return nil, err
 	}
-	if s.drop, err = xdpProgram(asm.Instructions{asm.Mov.Imm(asm.R0, 1), asm.Return()}); err != nil { // XDP_DROP
+	if s.drop, err = xdpProgram(dropAll); err != nil {
 		return nil, err
 	}
 	// A program that is attached nowhere takes milliseconds to be run.
@@ -144,39 +143,52 @@ func xdpProgram(code asm.Instructions) (*ebpf.Program, error) {
 	return ebpf.NewProgram(&ebpf.ProgramSpec{Name: "bench", Type: ebpf.XDP, License: "BSD", Instructions: code})
 }
 
+var dropAll = asm.Instructions{asm.Mov.Imm(asm.R0, 1), asm.Return()} // XDP_DROP
+
 func (s *plainSource) attach(ns *netns.Namespace, port string, p *ebpf.Program) error {
-	attrs, err := ns.Port(port)
-	if err != nil {
-		return err
+	l, err := attachTo(ns, port, p)
+	if err == nil {
+		s.links = append(s.links, l)
 	}
-	return ns.Do(func() error {
-		l, err := link.AttachXDP(link.XDPOptions{Program: p, Interface: attrs.Index})
-		if err == nil {
-			s.links = append(s.links, l)
-		}
-		return err
-	})
+	return err
 }
 
-// Send ignores rate: it sends what it can.
-func (s *plainSource) Send(ctx context.Context, _ float64, d time.Duration) error {
+func attachTo(ns *netns.Namespace, port string, p *ebpf.Program) (l link.Link, err error) {
+	attrs, err := ns.Port(port)
+	if err != nil {
+		return nil, err
+	}
+	err = ns.Do(func() error {
+		l, err = link.AttachXDP(link.XDPOptions{Program: p, Interface: attrs.Index})
+		return err
+	})
+	return l, err
+}
+
+// Paced frames are sent in bursts that the ring of a veth holds twice. A sender
+// that was held up makes good for a few of them.
+const (
+	pacedBurst = 128
+	maxDue     = 8 * pacedBurst
+)
+
+// Send sends for a time, rate frames of the first kind per second over all CPUs
+// together, or as many of all kinds as it can when rate is 0.
+func (s *plainSource) Send(ctx context.Context, rate float64, d time.Duration) error {
 	errs := make(chan error, len(s.cpus))
 	for _, cpu := range s.cpus {
 		go func() {
 			errs <- s.l.Generator.Do(func() error {
 				var set unix.CPUSet
 				set.Set(cpu)
-				if err := unix.SchedSetaffinity(0, &set); err != nil {
-					return fmt.Errorf("sender on CPU %d: %w", cpu, err)
+				err := unix.SchedSetaffinity(0, &set)
+				if err == nil && rate > 0 {
+					err = s.pace(ctx, rate/float64(len(s.cpus)), d)
+				} else if err == nil {
+					err = s.flood(ctx, d)
 				}
-				for start := time.Now(); time.Since(start) < d && ctx.Err() == nil; {
-					for i, f := range s.frames {
-						n := uint32(s.shares[i] * 512)
-						if _, err := s.prog.Run(&ebpf.RunOptions{Data: f, Flags: 1 << 1, Repeat: n, BatchSize: 64}); err != nil { // live frames
-							return fmt.Errorf("sender on CPU %d: %w", cpu, err)
-						}
-						s.sent.Add(uint64(n))
-					}
+				if err != nil {
+					return fmt.Errorf("sender on CPU %d: %w", cpu, err)
 				}
 				return nil
 			})
@@ -187,6 +199,50 @@ func (s *plainSource) Send(ctx context.Context, _ float64, d time.Duration) erro
 		err = errors.Join(err, <-errs)
 	}
 	return err
+}
+
+func (s *plainSource) flood(ctx context.Context, d time.Duration) error {
+	for start := time.Now(); time.Since(start) < d && ctx.Err() == nil; {
+		for i, f := range s.frames {
+			if err := s.run(f, s.shares[i]*512); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+func (s *plainSource) pace(ctx context.Context, rate float64, d time.Duration) error {
+	start, done := time.Now(), 0.0
+	for ctx.Err() == nil {
+		elapsed := time.Since(start)
+		if elapsed >= d {
+			break
+		}
+		due := rate*elapsed.Seconds() - done
+		if due < pacedBurst {
+			wait := unix.NsecToTimespec(int64((pacedBurst - due) / rate * 1e9))
+			if err := unix.ClockNanosleep(unix.CLOCK_MONOTONIC, 0, &wait, nil); err != nil && !errors.Is(err, unix.EINTR) {
+				return fmt.Errorf("clock_nanosleep: %w", err)
+			}
+			continue
+		}
+		done += max(due-maxDue, 0) + pacedBurst
+		if err := s.run(s.frames[0], pacedBurst); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// run sends frame f n times.
+func (s *plainSource) run(f []byte, n int) error {
+	const liveFrames = 1 << 1 // BPF_F_TEST_XDP_LIVE_FRAMES of linux/bpf.h
+	if _, err := s.prog.Run(&ebpf.RunOptions{Data: f, Flags: liveFrames, Repeat: uint32(n), BatchSize: 64}); err != nil {
+		return err
+	}
+	s.sent.Add(uint64(n))
+	return nil
 }
 
 func (s *plainSource) counts() (sent, received uint64, err error) {

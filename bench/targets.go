@@ -45,26 +45,26 @@ func (t target) String() string {
 	return fmt.Sprintf("%-6s  %s: %.3g, %s", t.verdict(), t.what, t.got, t.bound())
 }
 
-var targetColumns = []string{"question", "target", "bound", "measured", "", "time (UTC)"}
+var targetColumns = []string{"question", "target", "bound", "measured", "", "note", "time (UTC)"}
 
-// recordTargets puts the targets of a question into targets.csv and targets.md of
+// recordTargets puts the targets of a report into targets.csv and targets.md of
 // dir, beside those of the other questions. Complete says that all rows of the
 // question were measured: what was there of it goes then.
-func recordTargets(dir, name string, ts []target, complete bool) error {
+func recordTargets(dir string, r *report, complete bool) error {
 	file := filepath.Join(dir, "targets.csv")
 	rows, err := readTargets(file)
 	if err != nil {
 		return err
 	}
-	rows = slices.DeleteFunc(rows, func(r []string) bool {
-		return r[0] == name && (complete || slices.ContainsFunc(ts, func(t target) bool { return t.what == r[1] }))
+	rows = slices.DeleteFunc(rows, func(row []string) bool {
+		return row[0] == r.name && (complete || slices.ContainsFunc(r.targets, func(t target) bool { return t.what == row[1] }))
 	})
 	now := time.Now().UTC().Format("2006-01-02 15:04")
-	for _, t := range ts {
-		rows = append(rows, []string{name, t.what, t.bound(), fmt.Sprintf("%.3g", t.got), t.verdict(), now})
+	for _, t := range r.targets {
+		rows = append(rows, []string{r.name, t.what, t.bound(), fmt.Sprintf("%.3g", t.got), t.verdict(), r.remarks[t.what], now})
 	}
-	place := func(r []string) int {
-		return slices.IndexFunc(questions, func(q question) bool { return q.name == r[0] })
+	place := func(row []string) int {
+		return slices.IndexFunc(questions, func(q question) bool { return q.name == row[0] })
 	}
 	slices.SortStableFunc(rows, func(a, b []string) int { return place(a) - place(b) })
 
@@ -72,8 +72,8 @@ func recordTargets(dir, name string, ts []target, complete bool) error {
 	c := csv.NewWriter(&table)
 	c.WriteAll(append([][]string{targetColumns}, rows...))
 	fmt.Fprintf(&page, "| %s |\n|%s\n", strings.Join(targetColumns, " | "), strings.Repeat("---|", len(targetColumns)))
-	for _, r := range rows {
-		fmt.Fprintf(&page, "| %s |\n", strings.Join(r, " | "))
+	for _, row := range rows {
+		fmt.Fprintf(&page, "| %s |\n", strings.Join(row, " | "))
 	}
 	return errors.Join(
 		os.WriteFile(file, []byte(table.String()), 0o644),
