@@ -143,6 +143,7 @@ func (c *Control) Run(ctx context.Context) {
 	defer links.Stop()
 	devices := time.NewTicker(deviceEvery)
 	defer devices.Stop()
+	workers := newWatchdog(c.log, len(c.router.Workers()), c.router.Accounted)
 	for {
 		c.HandlePunts()
 		select {
@@ -156,6 +157,7 @@ func (c *Control) Run(ctx context.Context) {
 			c.rib.Reclaim(c.router.Oldest())
 		case <-devices.C:
 			c.watchDevices()
+			workers.look(c.down())
 		}
 	}
 }
@@ -239,6 +241,7 @@ func (c *Control) publish() {
 	for i, p := range c.spec.Ports {
 		s := dataplane.PortState{Number: uint16(i), MAC: p.MAC, MACs: p.MACs, MTU: p.MTU, Host: p.Host}
 		s.Up = c.router.Ports()[i].Device.LinkUp()
+		s.Every = c.limits(i)
 		if !p.Host {
 			a := wire.IPv6(append(make([]byte, 24), ndp.LinkLocal(p.MAC).AsSlice()...))
 			s.LinkLocal[0], s.LinkLocal[1] = a.Destination()
