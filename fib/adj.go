@@ -42,9 +42,10 @@ type hopKey struct {
 
 // A hop is a neighbor that is known, or that adjacencies lead to.
 type hop struct {
-	mac   [6]byte
-	known bool
-	adjs  []uint32 // adjacencies that lead to it
+	mac    [6]byte
+	known  bool
+	verify bool     // tell when packets are sent to it
+	adjs   []uint32 // adjacencies that lead to it
 }
 
 // adjacencies are the adjacencies in use, each with the number of its routes.
@@ -156,6 +157,9 @@ func (a *adjacencies) render(w *want) Adjacency {
 	if !h.known {
 		r.Action = Resolve
 		return r
+	}
+	if h.verify {
+		r.Action = Verify
 	}
 	copy(r.Head[0:6], h.mac[:])
 	copy(r.Head[6:12], p.MAC[:])

@@ -32,9 +32,10 @@ const (
 	Resolve                 // through a gateway, neighbor unknown
 	Blackhole               // discard silently
 	Reject                  // discard with an ICMP error
+	Verify                  // as Forward, and tell that the neighbor is in use
 )
 
-var actionNames = [...]string{"no route", "forward", "local", "broadcast", "glean", "resolve", "blackhole", "reject"}
+var actionNames = [...]string{"no route", "forward", "local", "broadcast", "glean", "resolve", "blackhole", "reject", "verify"}
 
 // String returns the action's name.
 func (a Action) String() string {
@@ -49,7 +50,7 @@ func (a Action) String() string {
 type Adjacency struct {
 	Action   Action   // what to do
 	Family   uint8    // 4 or 6
-	HeadLen  uint8    // bytes of Head in use: 14, or 18 with a VLAN tag; 0 unless Action is Forward
+	HeadLen  uint8    // bytes of Head in use: 14, or 18 with a VLAN tag; 0 unless Action is Forward or Verify
 	_        uint8    //
 	Port     uint16   // egress port number; for Local and Broadcast the port that owns the address
 	MTU      uint16   // largest IP packet in bytes: the smaller of the route's and the port's
@@ -74,8 +75,8 @@ func (a *Adjacency) NeighborAddr() netip.Addr {
 // String returns what a does on one line.
 func (a *Adjacency) String() string {
 	switch a.Action {
-	case Forward:
-		return fmt.Sprintf("forward port %d mtu %d neighbor %v head %x", a.Port, a.MTU, a.NeighborAddr(), a.Head[:a.HeadLen])
+	case Forward, Verify:
+		return fmt.Sprintf("%v port %d mtu %d neighbor %v head %x", a.Action, a.Port, a.MTU, a.NeighborAddr(), a.Head[:a.HeadLen])
 	case Resolve:
 		return fmt.Sprintf("resolve port %d mtu %d neighbor %v", a.Port, a.MTU, a.NeighborAddr())
 	case Glean:

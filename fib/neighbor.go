@@ -74,6 +74,21 @@ func (r *RIB) SetNeighbor(port uint16, a netip.Addr, mac [6]byte) error {
 	return r.hostRoute(f, k)
 }
 
+// VerifyNeighbor says whether workers are to tell when they send packets to a
+// neighbor: one that is not known to be there any more. The error wraps
+// ErrNoNeighbor if it is not known at all.
+func (r *RIB) VerifyNeighbor(port uint16, a netip.Addr, verify bool) error {
+	h := r.adj.hops[hopKey{port, a}]
+	if h == nil || !h.known {
+		return fmt.Errorf("fib: neighbor %v on port %d: %w", a, port, ErrNoNeighbor)
+	}
+	if h.verify != verify {
+		h.verify = verify
+		r.adj.dirty = append(r.adj.dirty, h.adjs...)
+	}
+	return nil
+}
+
 // RemoveNeighbor forgets a neighbor: routes through it wait for it to be
 // resolved again. The error wraps ErrNoNeighbor if it is not known.
 func (r *RIB) RemoveNeighbor(port uint16, a netip.Addr) error {
@@ -82,7 +97,7 @@ func (r *RIB) RemoveNeighbor(port uint16, a netip.Addr) error {
 	if h == nil || !h.known {
 		return fmt.Errorf("fib: neighbor %v on port %d: %w", a, port, ErrNoNeighbor)
 	}
-	h.known = false
+	h.known, h.verify = false, false
 	f := r.family(a)
 	r.neighborsOf(f).remove(k)
 	r.adj.dirty = append(r.adj.dirty, h.adjs...)
