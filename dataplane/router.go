@@ -445,6 +445,10 @@ func (r *Router) Snapshot(s *Snapshot) {
 			o.MTU = st.Ports[i].MTU
 		}
 		o.LinkChanges = r.links[i].changes.Load()
+		o.Stalled = [2]bool{}
+		if d, ok := p.Device.(Staller); ok {
+			o.Stalled[0], o.Stalled[1] = d.Stalled()
+		}
 		o.RX, o.TX = resize(o.RX, p.RXRings), resize(o.TX, p.TXRings)
 		for q := range o.RX {
 			o.RX[q] = r.rxSnapshot(i, q)

@@ -88,6 +88,7 @@ type PortSnapshot struct {
 	MTU         int // as configured now
 	Up          bool
 	LinkChanges uint64
+	Stalled     [2]bool      // RX, TX: see Staller
 	RX          []RXSnapshot // by queue
 	TX          []TXSnapshot // by queue
 }

@@ -27,6 +27,7 @@ var (
 	portInfo        = desc("nmfwd_port_info", "The port as it was opened, always 1.", "device", "mac", "driver", "mode", "zerocopy", "rx_rings", "tx_rings")
 	portUp          = desc("nmfwd_port_up", "Whether the port has a link.", "device")
 	linkChanges     = desc("nmfwd_port_link_changes_total", "Times that the port's link went up or down.", "device")
+	portStalled     = desc("nmfwd_port_stalled", "Whether the port receives but its rings do not (rx), or nothing leaves its full ring (tx), with its link up.", "device", "direction")
 	portMTU         = desc("nmfwd_port_mtu_bytes", "Largest IP packet of the port.", "device")
 	receivePackets  = desc("nmfwd_receive_packets_total", "Packets received.", "device", "queue")
 	receiveBytes    = desc("nmfwd_receive_bytes_total", "Bytes received.", "device", "queue")
@@ -180,6 +181,8 @@ func (e emitter) port(p *dataplane.PortSnapshot) {
 	e.gauge(portInfo, 1, i.Name, i.MAC.String(), i.Driver, i.Mode, strconv.FormatBool(i.ZeroCopy), strconv.Itoa(i.RXRings), strconv.Itoa(i.TXRings))
 	e.gauge(portUp, truth(p.Up), i.Name)
 	e.counter(linkChanges, p.LinkChanges, i.Name)
+	e.gauge(portStalled, truth(p.Stalled[0]), i.Name, "rx")
+	e.gauge(portStalled, truth(p.Stalled[1]), i.Name, "tx")
 	e.gauge(portMTU, float64(p.MTU), i.Name)
 	e.gauge(parked, 0, i.Name)
 	for n := range p.RX {
