@@ -315,6 +315,7 @@ func (p IPv6) Destination() (hi, lo uint64) {
 const (
 	optPad1         = 0x00
 	opt6RouterAlert = 0x05
+	optJumbo        = 0xc2
 	OptIfUnknown    = 0xc0 // mask of those bits: 0 skips the option
 	OptSilent       = 0x40 // discard
 	OptTell         = 0x80 // discard, and send an error even about a multicast packet
@@ -323,17 +324,18 @@ const (
 
 // ScanHopByHop walks the hop-by-hop options header at the start of b, the
 // packet's payload cut to its length (RFC 8200, 4.3). A header that does not
-// fit, an option whose length is wrong, and one that is not known here and asks
-// to be discarded then are BadOption; jumbo payloads (RFC 2675) are of the last
-// kind. A destination options header is of the same form.
+// fit, an option whose length is wrong and a jumbo payload option (RFC 2675:
+// its payload length cannot agree with the header's) are BadOption. A
+// destination options header is of the same form.
 func ScanHopByHop(b []byte) OptionSet {
 	s, _ := LocateOption6(b)
 	return s
 }
 
-// LocateOption6 is ScanHopByHop that also returns, for a BadOption, the offset in
-// b of what is wrong: the type of an UnknownOption, or the length of the header
-// or of the option, or the option's type if that is the last byte.
+// LocateOption6 is ScanHopByHop that also returns the offset in b of what is
+// wrong. For an UnknownOption, which the jumbo payload is too, that is its type;
+// otherwise it is the length of the header or of the option, or the option's type
+// if that is the last byte.
 func LocateOption6(b []byte) (s OptionSet, at int) {
 	if len(b) < 8 || (int(b[1])+1)*8 > len(b) {
 		return BadOption, 1
@@ -345,24 +347,23 @@ func LocateOption6(b []byte) (s OptionSet, at int) {
 			continue
 		}
 		if i+1 >= len(b) {
-			return s | BadOption, i
+			return s&^UnknownOption | BadOption, i
 		}
 		n := int(b[i+1])
-		if i+2+n > len(b) {
-			return s | BadOption, i + 1
-		}
 		switch {
+		case i+2+n > len(b), b[i] == opt6RouterAlert && n != 2:
+			return s&^UnknownOption | BadOption, i + 1
 		case b[i] == opt6RouterAlert:
-			if n != 2 {
-				return s | BadOption, i + 1
-			}
 			s |= RouterAlert
-		case b[i]&OptIfUnknown != 0:
+		case b[i] == optJumbo:
 			return s | BadOption | UnknownOption, i
+		case b[i]&OptIfUnknown != 0 && s&UnknownOption == 0:
+			s |= UnknownOption
+			at = i
 		}
 		i += 2 + n
 	}
-	return s, 0
+	return s, at
 }
 
 // Upper walks the extension headers of p (RFC 8200, 4), which may be cut. It
