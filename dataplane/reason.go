@@ -30,7 +30,7 @@ const (
 	DropTXFull             // transmit or hand-off ring is full
 	DropRouterAlert        // router alert, and no host to take it: RFC 2113, RFC 2711
 	DropBadExt             // malformed hop-by-hop options: RFC 8200, 4.3
-	DropPuntFull           // the ring to control is full
+	DropPuntFull           // control takes no more: its ring is full, or its rate for the router's own addresses exceeded
 	DropHostFull           // the host cannot take it: its ring is full or absent
 	DropURPF               // source not reachable through the ingress port: RFC 3704
 	DropInternal           // a queue broke its contract: a defect, or a broken device
@@ -59,10 +59,12 @@ const (
 	PuntTTL                     // TTL or hop limit exceeded: an error is due
 	PuntTooBig                  // exceeds the egress MTU: an error is due
 	PuntUnreachable             // no route, reject: an error is due
+	PuntFragment                // exceeds the egress MTU, and may be fragmented
+	PuntBadOption               // options of IPv4 or of IPv6's extension headers: an error is due
 	NumKinds        = iota
 )
 
-var kindNames = [NumKinds]string{"arp", "nd", "local", "ttl", "too_big", "unreachable"}
+var kindNames = [NumKinds]string{"arp", "nd", "local", "ttl", "too_big", "unreachable", "fragment", "bad_option"}
 
 // String returns the kind's name in metrics.
 func (k Kind) String() string { return kindNames[k] }

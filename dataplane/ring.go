@@ -95,8 +95,9 @@ func (h *handoff) done(s []Slot) {
 	h.head.Store(head + uint32(len(s)))
 }
 
-// MaxControlFrame is the longest frame that goes between workers and control,
-// in bytes.
+// MaxControlFrame is the longest frame that always goes between workers and
+// control, in bytes. Router.ControlFrame tells what goes between those of a
+// router.
 const MaxControlFrame = 2048
 
 // An injectRing carries frames that control made to the worker that sends
@@ -108,8 +109,9 @@ type injectRing struct {
 	out    []int32
 }
 
-func newInjectRing(n int) *injectRing {
-	r := &injectRing{region: NewRegion("control", make([]byte, n*MaxControlFrame), MaxControlFrame, nil), slots: make([]Slot, n), out: make([]int32, n)}
+// newInjectRing returns a ring of n frames of size bytes.
+func newInjectRing(n, size int) *injectRing {
+	r := &injectRing{region: NewRegion("control", make([]byte, n*size), size, nil), slots: make([]Slot, n), out: make([]int32, n)}
 	for i := range r.slots {
 		r.slots[i].Buf = uint32(i)
 	}
@@ -120,7 +122,7 @@ func newInjectRing(n int) *injectRing {
 // was room.
 func (r *injectRing) put(out int, frame []byte) bool {
 	tail := r.tail.Load()
-	if int(tail-r.head.Load()) == len(r.slots) || len(frame) > MaxControlFrame {
+	if int(tail-r.head.Load()) == len(r.slots) || len(frame) > r.region.Stride() {
 		return false
 	}
 	i := tail & uint32(len(r.slots)-1)
@@ -137,12 +139,22 @@ type Punt struct {
 	Frame []byte // valid until the callback that got it returns
 }
 
-// The two punt rings of a worker. They are separate so that a flood of packets
-// that deserve an error cannot keep ARP and Neighbor Discovery from control.
+// The punt rings of a worker, in the order in which control reads them. They are
+// separate so that a flood of one kind cannot keep another from control: ARP and
+// Neighbor Discovery least of all.
 const (
 	protocols = iota
-	faulty
+	local     // for the router's own addresses
+	faulty    // an ICMP error is due
+	tooBig    // to be fragmented
+	numPuntRings
 )
+
+// puntRings say by which ring a kind goes to control.
+var puntRings = [NumKinds]int{
+	PuntLocal: local, PuntTTL: faulty, PuntTooBig: faulty, PuntUnreachable: faulty, PuntBadOption: faulty,
+	PuntFragment: tooBig,
+}
 
 // A puntRing carries copies of frames from one worker to control.
 type puntRing struct {
@@ -153,22 +165,31 @@ type puntRing struct {
 type puntEntry struct {
 	kind Kind
 	port uint16
-	len  uint16
-	data [MaxControlFrame]byte
+	len  int
+	data []byte
 }
 
-func newPuntRing(n int) *puntRing { return &puntRing{entries: make([]puntEntry, n)} }
+// newPuntRing returns a ring of n frames of size bytes.
+func newPuntRing(n, size int) *puntRing {
+	r := &puntRing{entries: make([]puntEntry, n)}
+	for i := range r.entries {
+		r.entries[i].data = make([]byte, size)
+	}
+	return r
+}
 
-// put copies a frame into the ring and reports whether there was room. What is
-// longer than an entry is cut: no protocol that control speaks needs more.
-func (r *puntRing) put(k Kind, port uint16, frame []byte) bool {
+// put copies a frame in slots of region from into the ring and reports whether
+// there was room. What is longer than an entry is cut.
+func (r *puntRing) put(k Kind, port uint16, from *Region, frame []Slot) bool {
 	tail := r.tail.Load()
 	if int(tail-r.head.Load()) == len(r.entries) {
 		return false
 	}
 	e := &r.entries[tail&uint32(len(r.entries)-1)]
-	e.kind, e.port = k, port
-	e.len = uint16(copy(e.data[:], frame))
+	e.kind, e.port, e.len = k, port, 0
+	for i := range frame {
+		e.len += copy(e.data[e.len:], from.Bytes(&frame[i]))
+	}
 	r.tail.Store(tail + 1)
 	return true
 }

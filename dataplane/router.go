@@ -8,6 +8,8 @@ import (
 	"sync"
 	"sync/atomic"
 	"time"
+
+	"nmfwd/dataplane/wire"
 )
 
 // Sizes of the rings between workers and control, in entries.
@@ -112,12 +114,14 @@ func (r *Router) newWorker(id int) (*Worker, error) {
 	}
 	w := &Worker{
 		id: id, cpu: -1, burst: r.opt.Burst, idle: r.opt.Idle,
-		state: &r.state, control: r.punt, inject: newInjectRing(injectLen),
-		punts:   [2]*puntRing{newPuntRing(puntLen), newPuntRing(puntLen)},
+		state: &r.state, control: r.punt, inject: newInjectRing(injectLen, r.ControlFrame()),
 		slots:   make([]Slot, r.opt.Burst),
 		ingress: make([]int32, r.opt.Burst),
 		free:    make([]uint32, 0, r.opt.Burst),
 		touched: make([]*outlet, 0, 2*len(r.ports)),
+	}
+	for i := range w.punts {
+		w.punts[i] = newPuntRing(puntLen, r.ControlFrame())
 	}
 	if len(r.opt.CPUs) > 0 {
 		w.cpu = r.opt.CPUs[id%len(r.opt.CPUs)]
@@ -388,7 +392,8 @@ func (r *Router) Close() {
 }
 
 // Inject hands a frame to the worker that writes a TX queue of port, and
-// reports whether there was room for it. Only control calls it.
+// reports whether there was room for it: a frame longer than ControlFrame is
+// never taken. Only control calls it.
 func (r *Router) Inject(port int, frame []byte) bool {
 	for _, o := range r.tx[port] {
 		if o.worker != nil {
@@ -402,6 +407,27 @@ func (r *Router) Inject(port int, frame []byte) bool {
 	return false
 }
 
+// Room returns how many frames for port Inject takes before the worker sends
+// any. Only control calls it.
+func (r *Router) Room(port int) int {
+	for _, o := range r.tx[port] {
+		if o.worker != nil {
+			return injectLen - o.worker.inject.len()
+		}
+	}
+	return 0
+}
+
+// ControlFrame returns the longest frame that goes between the workers and
+// control, in bytes: MaxControlFrame, or more where a port carries longer ones.
+func (r *Router) ControlFrame() int {
+	n := MaxControlFrame
+	for _, p := range r.ports {
+		n = max(n, p.MTU+wire.EthernetLen+wire.VLANLen)
+	}
+	return n
+}
+
 // Wake ends the sleep of a worker: something that no descriptor tells of waits
 // for it. It may be called from any goroutine.
 func (r *Router) Wake(worker int) { r.workers[worker].poller.wake.wake() }
@@ -413,16 +439,18 @@ func (r *Router) PuntReady() <-chan struct{} { return r.puntReady }
 // protocols first. Only control calls it.
 func (r *Router) Punts(f func(Punt)) {
 	r.punt.sleeping(false)
-	for _, ring := range []int{protocols, faulty} {
+	for ring := range numPuntRings {
 		for _, w := range r.workers {
 			w.punts[ring].drain(f)
 		}
 	}
 	r.punt.sleeping(true)
 	for _, w := range r.workers { // what came before sleeping was said
-		if w.punts[protocols].len()+w.punts[faulty].len() > 0 {
-			r.announce()
-			return
+		for _, ring := range w.punts {
+			if ring.len() > 0 {
+				r.announce()
+				return
+			}
 		}
 	}
 }
@@ -492,6 +520,8 @@ func (r *Router) rxSnapshot(port, queue int) (s RXSnapshot) {
 		for k := range s.Dropped {
 			s.Dropped[k] += p[cDropped+k].Load()
 		}
+		s.Limited4 += p[cLimited].Load()
+		s.Limited6 += p[cLimited+1].Load()
 	}
 	s.Packets, s.Bytes = d.HostPackets, d.HostBytes
 	for _, in := range r.rx {

@@ -1,6 +1,8 @@
 package dataplane
 
 import (
+	"time"
+
 	"nmfwd/dataplane/wire"
 	"nmfwd/fib"
 )
@@ -10,11 +12,6 @@ import (
 type State struct {
 	FIB   *fib.FIB
 	Ports []PortState // by port number
-
-	// ErrorRate is how many packets per second, ingress queue and family go to
-	// control because their senders are due an ICMP error; the others are
-	// dropped. 0 when control sends no errors.
-	ErrorRate int
 }
 
 // A PortState is the part of the State for one port.
@@ -26,7 +23,23 @@ type PortState struct {
 	Host      bool       // a host takes what is not for forwarding
 	Up        bool       // the port can send
 	LinkLocal [2]uint64  // the router's own on this port, where no host has it
+
+	// Every is the time that has to pass, in the long run, for each packet of one
+	// family that one queue of the port gives to control; what comes faster is
+	// dropped. 0 lets none pass.
+	Every [NumLimits]time.Duration
 }
+
+// A Limit names what control takes only so much of.
+type Limit uint8
+
+// The limits.
+const (
+	LimitErrors    Limit = iota // packets whose senders are due an ICMP error
+	LimitLocal                  // packets for the router itself
+	LimitFragments              // packets to be fragmented
+	NumLimits      = iota
+)
 
 func (p *PortState) ours(m wire.MAC) bool {
 	if m == p.MAC {

@@ -16,8 +16,11 @@ const (
 	cFromHost // taken from the host and sent
 	cPunted   // by Kind
 	cDropped  = cPunted + NumKinds
-	numCounts = cDropped + NumReasons
+	cLimited  = cDropped + NumReasons // errors not sent for LimitErrors: IPv4, then IPv6
+	numCounts = cLimited + 2
 )
+
+const _ = -uint(numCounts >> 6 << 1) // a tally has 64 bits to mark them
 
 // A tally counts what became of the packets of one ingress queue in one
 // worker, and publishes that. Only the worker writes it; v and dirty are its
@@ -104,6 +107,8 @@ type RXSnapshot struct {
 	FromHost       uint64
 	Punted         [NumKinds]uint64
 	Dropped        [NumReasons]uint64
+	Limited4       uint64 // packets whose senders get no ICMP error for LimitErrors
+	Limited6       uint64
 	RingFull       uint64 // frames lost because the ring was full; not in Packets
 }
 

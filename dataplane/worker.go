@@ -29,8 +29,8 @@ type Worker struct {
 	in      []*tally   // by ingress number, also for what others hand over
 	handed  []*handoff // from other workers
 	inject  *injectRing
-	punts   [2]*puntRing // by protocols, faulty
-	control *waker       // of the reader of punts
+	punts   [numPuntRings]*puntRing
+	control *waker // of the reader of punts
 
 	slots   []Slot    // a burst
 	ingress []int32   // of a burst taken from a handoff
@@ -51,8 +51,8 @@ type rxQueue struct {
 	port         int
 	ingress      int
 	tally        *tally
-	host         bool      // the frames come from the port's host
-	errors       [2]bucket // by family
+	host         bool                 // the frames come from the port's host
+	limits       [NumLimits][2]bucket // by family
 }
 
 // An outlet is where frames for a port, or for the host behind it, leave the
@@ -294,12 +294,12 @@ func (w *Worker) divert(st *State, q *rxQueue, v verdict, p []byte, s []Slot) {
 		}
 		q.tally.add(cDropped+int(DropHostFull), 1)
 	case v&punt != 0:
-		if w.puntTo(protocols, Kind(v&^punt), q, p) {
+		if w.puntTo(st, Kind(v&^punt), q, p, s) {
 			break
 		}
 		q.tally.add(cDropped+int(DropPuntFull), 1)
 	default:
-		if k, ok := errorKind(Reason(v)); ok && q.errorDue(st.ErrorRate, w.now, p) && w.puntTo(faulty, k, q, p) {
+		if k, ok := faultKind(Reason(v), p); ok && w.puntTo(st, k, q, p, s) {
 			break
 		}
 		q.tally.add(cDropped+int(v), 1)
@@ -309,9 +309,22 @@ func (w *Worker) divert(st *State, q *rxQueue, v verdict, p []byte, s []Slot) {
 	}
 }
 
-// puntTo gives control a copy of a frame and reports whether there was room.
-func (w *Worker) puntTo(ring int, k Kind, q *rxQueue, p []byte) bool {
-	if !w.punts[ring].put(k, uint16(q.port), p) {
+// puntTo gives control a copy of a frame, as divert has it, and reports whether
+// there was room and no limit is exceeded.
+func (w *Worker) puntTo(st *State, k Kind, q *rxQueue, p []byte, s []Slot) bool {
+	l, family, ok := limits[k], 0, true
+	if l != noLimit {
+		family = int(p[wire.EthernetLen] >> 5 & 1) // version 4 or 6
+		every := int64(st.Ports[q.port].Every[l])
+		if every == 0 {
+			return false
+		}
+		ok = q.limits[l][family].take(w.now, every, limitBursts[l])
+	}
+	if !ok || !w.punts[puntRings[k]].put(k, uint16(q.port), q.region, s) {
+		if l == LimitErrors {
+			q.tally.add(cLimited+family, 1)
+		}
 		return false
 	}
 	q.tally.add(cPunted+int(k), 1)
@@ -319,39 +332,51 @@ func (w *Worker) puntTo(ring int, k Kind, q *rxQueue, p []byte) bool {
 	return true
 }
 
-// errorKind says as what a packet dropped for r is punted when its sender is
-// due an ICMP error.
-func errorKind(r Reason) (Kind, bool) {
+// faultKind says as what a packet dropped for r, which starts in p, is punted
+// where control can do something about it: tell its sender, or fragment it.
+func faultKind(r Reason, p []byte) (Kind, bool) {
 	switch r {
 	case DropTTL:
 		return PuntTTL, true
 	case DropTooBig:
+		if ip := p[wire.EthernetLen:]; ip[0]>>4 == 4 && !wire.IPv4(ip).DontFragment() {
+			return PuntFragment, true
+		}
 		return PuntTooBig, true
 	case DropNoRoute, DropReject, DropNoNeighbor:
 		return PuntUnreachable, true
+	case DropBadOptions, DropBadExt:
+		return PuntBadOption, true
 	}
 	return 0, false
 }
 
-// errorDue takes a token for an error about the frame that starts in p, of a
-// bucket per family that fills at rate tokens per second.
-func (q *rxQueue) errorDue(rate int, now int64, p []byte) bool {
-	if rate == 0 {
-		return false
-	}
-	b := &q.errors[p[wire.EthernetLen]>>5&1] // version 4 or 6
-	cost := int64(time.Second) / int64(rate)
-	b.credit = min(b.credit+now-b.last, 10*cost)
-	b.last = now
-	if b.credit < cost {
-		return false
-	}
-	b.credit -= cost
-	return true
+const noLimit = NumLimits
+
+// limits says what limits the packets of a kind.
+var limits = [NumKinds]Limit{
+	PuntARP: noLimit, PuntND: noLimit, PuntLocal: LimitLocal,
+	PuntTTL: LimitErrors, PuntTooBig: LimitErrors, PuntUnreachable: LimitErrors, PuntBadOption: LimitErrors,
+	PuntFragment: LimitFragments,
 }
 
-// A bucket holds credit in nanoseconds of waiting.
-type bucket struct{ credit, last int64 }
+// limitBursts are how many packets limits let pass at once after a rest.
+var limitBursts = [NumLimits]int64{LimitErrors: 10, LimitLocal: puntLen / 2, LimitFragments: puntLen}
+
+// A bucket limits a rate. It holds the time at which it is full again, in
+// nanoseconds: the virtual scheduling form of a leaky bucket (ITU-T I.371).
+type bucket int64
+
+// take reports whether there is a token at now, and takes it, where one comes
+// every so many nanoseconds and burst are kept.
+func (b *bucket) take(now, every, burst int64) bool {
+	full := min(max(int64(*b), now), now+burst*every)
+	if full-now > (burst-1)*every {
+		return false
+	}
+	*b = bucket(full + every)
+	return true
+}
 
 // fromHost collects a burst that the host gave to a port, unchanged.
 func (w *Worker) fromHost(q *rxQueue, s []Slot) {

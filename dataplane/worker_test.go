@@ -386,7 +386,7 @@ func TestErrorsPass(t *testing.T) {
 	a := newPort(t, region, memport.Config{Name: "A"})
 	b := newPort(t, region, memport.Config{Name: "B"})
 	st := labState(labRIB(t).Commit())
-	st.ErrorRate = 10
+	st.Ports[0].Every[dataplane.LimitErrors] = time.Second / 10
 	r := newRouter(t, st, 1, dataplane.Options{}, &a.Port, &b.Port)
 	w := r.Workers()[0]
 	now := int64(time.Hour)
