@@ -422,7 +422,7 @@ func measureWire(d dut, of offer, seconds time.Duration) (w wireResult, err erro
 		return w, errors.New("nothing was forwarded")
 	}
 	n, sent := float64(after.received-before.received), float64(after.sent-before.sent)
-	w = wireResult{rate: n / took, offered: sent / took, lost: 1 - n/sent}
+	w = wireResult{rate: n / took, offered: sent / took, lost: max(0, 1-n/sent)}
 	if after.cpu > before.cpu {
 		w.perCPU = n / (after.cpu - before.cpu).Seconds()
 	}
