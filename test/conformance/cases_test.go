@@ -2,6 +2,7 @@ package conformance
 
 import (
 	"bytes"
+	"errors"
 	"flag"
 	"fmt"
 	"os"
@@ -12,16 +13,16 @@ import (
 	"golang.org/x/tools/txtar"
 )
 
-var update = flag.Bool("update", false, "write the bytes of frames in testdata from their expressions")
+var update = flag.Bool("update", false, "write the bytes of frames in testdata from their expressions, and docs/conformance.md")
 
 func TestMain(m *testing.M) {
 	flag.Parse()
 	if *update {
-		if err := rewrite(); err != nil {
+		if err := errors.Join(rewrite(), rewriteDocument()); err != nil {
 			fmt.Fprintln(os.Stderr, err)
 			os.Exit(1)
 		}
-		fmt.Println("testdata is written; run the tests again without -update")
+		fmt.Println("written; run the tests again without -update")
 		os.Exit(0)
 	}
 	os.Exit(m.Run())
@@ -58,6 +59,15 @@ func rewrite() error {
 		}
 	}
 	return nil
+}
+
+// rewriteDocument writes docs/conformance.md.
+func rewriteDocument() error {
+	doc, err := document()
+	if err != nil {
+		return err
+	}
+	return os.WriteFile(documentFile, doc, 0o644)
 }
 
 func rewriteCase(c *Case, text string) ([]byte, error) {

@@ -23,6 +23,7 @@ type memory struct {
 	*Stepped
 	region *dataplane.Region
 	ports  []*memport.Port
+	own    []netip.Addr   // addresses of the router
 	stuck  map[string]int // frames that fill a port's TX ring
 }
 
@@ -33,12 +34,12 @@ func newMemory(t *testing.T, text string) *memory {
 		t.Fatal(err)
 	}
 	m := &memory{region: memport.NewRegion("cases", buffers, memport.Stride), stuck: make(map[string]int)}
-	own := setup.Own(cfg)
+	m.own = setup.Own(cfg)
 	var ports []*dataplane.Port
 	for _, p := range cfg.Devices() {
 		port, err := memport.New(m.region, memport.Config{
 			Name: p.Name, MAC: p.MAC, MTU: max(p.MTU, 1500), MinFrame: 60, Host: p.Host, RXSlots: 128, TXSlots: 128,
-			Keeps: func(f []byte) bool { return hostKeeps(f, append(p.VMACs, p.MAC), own) },
+			Keeps: func(f []byte) bool { return hostKeeps(f, append(p.VMACs, p.MAC), m.own) },
 		})
 		if err != nil {
 			t.Fatal(err)
@@ -129,6 +130,13 @@ func (m *memory) ToHost() map[string][][]byte {
 }
 
 func (m *memory) Do(e Event) error {
+	if e.Kind == Reload {
+		cfg, err := config.Parse("routes.conf", []byte(e.Config))
+		if err != nil {
+			return err
+		}
+		m.own = setup.Own(cfg)
+	}
 	if e.Port == "" {
 		return m.Stepped.Do(e)
 	}

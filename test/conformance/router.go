@@ -52,6 +52,13 @@ func (r *Stepped) load(text string) error {
 	if r.spec, err = setup.Spec(cfg, r.ports); err != nil {
 		return err
 	}
+	for _, p := range r.ports {
+		if f, ok := p.Device.(dataplane.AddressFilter); ok {
+			if err := f.SetAddrs(setup.Own(cfg)); err != nil {
+				return err
+			}
+		}
+	}
 	return r.Restart()
 }
 
