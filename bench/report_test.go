@@ -110,12 +110,6 @@ func TestRecordTargets(t *testing.T) {
 	if want := "| path | b | at most 2 | 3 | missed | 3 and 1 | "; !strings.Contains(string(page), want) {
 		t.Errorf("page lacks %q:\n%s", want, page)
 	}
-	if err := os.WriteFile(filepath.Join(dir, "targets.csv"), []byte("a,b\n"), 0o644); err != nil {
-		t.Fatal(err)
-	}
-	if err := recordTargets(dir, &report{name: "path"}, true); err == nil {
-		t.Error("another file was overwritten")
-	}
 }
 
 // TestPathNames finds the rows that targets compare, each once.

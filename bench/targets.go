@@ -80,7 +80,8 @@ func recordTargets(dir string, r *report, complete bool) error {
 		os.WriteFile(filepath.Join(dir, "targets.md"), []byte(page.String()), 0o644))
 }
 
-// readTargets returns what an earlier run left in targets.csv.
+// readTargets returns what an earlier run left in targets.csv, nothing if that was
+// another version of this program.
 func readTargets(name string) ([][]string, error) {
 	f, err := os.Open(name)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -95,7 +96,7 @@ func readTargets(name string) ([][]string, error) {
 		return nil, fmt.Errorf("%s: %w", name, err)
 	}
 	if len(rows) == 0 || !slices.Equal(rows[0], targetColumns) {
-		return nil, fmt.Errorf("%s: not written by this program", name)
+		return nil, nil
 	}
 	return rows[1:], nil
 }
