@@ -191,10 +191,21 @@ func (t *Table) Heard(now time.Duration, p *Port, addr netip.Addr, mac wire.MAC)
 	t.stale(now, e)
 }
 
-// Follow takes what the system says of k, a neighbor on a port whose source is
-// System: its state, and its MAC address where that is known. A neighbor that
-// the system asks for by itself is none of the table's.
-func (t *Table) Follow(now time.Duration, k Key, mac wire.MAC, s State) {
+// An Update is what the system says of a neighbor on a port whose source is
+// System: its state, and its MAC address where that is known.
+type Update struct {
+	Entry
+	Gone bool // the system has no such neighbor any more
+}
+
+// Follow takes what the system says. A neighbor that the system asks for by
+// itself is none of the table's.
+func (t *Table) Follow(now time.Duration, u Update) {
+	k, mac, s := u.Key, u.MAC, u.State
+	if u.Gone {
+		t.forget(now, k)
+		return
+	}
 	e := t.entries[k]
 	known := s != Incomplete && s != Failed
 	if known && t.check(k, mac) != nil || e != nil && e.State == Static {
@@ -225,8 +236,8 @@ func (t *Table) Follow(now time.Duration, k Key, mac wire.MAC, s State) {
 	}
 }
 
-// Forget takes word that the system has forgotten k.
-func (t *Table) Forget(now time.Duration, k Key) {
+// forget takes word that the system has forgotten k.
+func (t *Table) forget(now time.Duration, k Key) {
 	switch e := t.entries[k]; {
 	case e == nil, e.State == Static, e.unanswered():
 	case e.kept: // to be asked for again, but not at once: the system may have a reason

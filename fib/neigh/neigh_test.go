@@ -393,40 +393,40 @@ func TestSystem(t *testing.T) {
 			tab.Heard(now, &sys, gateway.Addr, mac2)
 			tab.Advertised(now, &sys, gateway.Addr, Advert{mac2, true, true})
 		}, nil},
-		{"the system asks", 2, func(now time.Duration) { tab.Follow(now, gateway, 0, Incomplete) }, nil},
-		{"the system knows", 3, func(now time.Duration) { tab.Follow(now, gateway, mac1, Reachable) }, []string{"known 198.18.0.203 mac1"}},
+		{"the system asks", 2, func(now time.Duration) { tab.Follow(now, Update{Entry: Entry{gateway, 0, Incomplete}}) }, nil},
+		{"the system knows", 3, func(now time.Duration) { tab.Follow(now, Update{Entry: Entry{gateway, mac1, Reachable}}) }, []string{"known 198.18.0.203 mac1"}},
 		{"for long", 3600 * s, func(time.Duration) {}, nil},
-		{"stale", 3601 * s, func(now time.Duration) { tab.Follow(now, gateway, mac1, Stale) }, []string{"known 198.18.0.203 mac1 stale"}},
+		{"stale", 3601 * s, func(now time.Duration) { tab.Follow(now, Update{Entry: Entry{gateway, mac1, Stale}}) }, []string{"known 198.18.0.203 mac1 stale"}},
 		{"used", 3602 * s, func(now time.Duration) { tab.Use(now, gateway) }, []string{"known 198.18.0.203 mac1", "ask 198.18.0.203"}},
 		{"no word", 3612 * s, func(time.Duration) {}, []string{"known 198.18.0.203 mac1 stale"}},
-		{"moved", 3613 * s, func(now time.Duration) { tab.Follow(now, gateway, mac2, Probe) }, []string{"known 198.18.0.203 mac2"}},
-		{"does not answer", 3614 * s, func(now time.Duration) { tab.Follow(now, gateway, 0, Failed) }, []string{"gone 198.18.0.203"}},
+		{"moved", 3613 * s, func(now time.Duration) { tab.Follow(now, Update{Entry: Entry{gateway, mac2, Probe}}) }, []string{"known 198.18.0.203 mac2"}},
+		{"does not answer", 3614 * s, func(now time.Duration) { tab.Follow(now, Update{Entry: Entry{gateway, 0, Failed}}) }, []string{"gone 198.18.0.203"}},
 		{"still not", 3615 * s, func(now time.Duration) {
 			if got := tab.Use(now, gateway); got != NoAnswer {
 				t.Errorf("got %v, want no answer", got)
 			}
 		}, nil},
 		{"asked again", 3620 * s, func(now time.Duration) { tab.Use(now, gateway) }, []string{"ask 198.18.0.203"}},
-		{"fails while packets wait", 3621 * s, func(now time.Duration) { tab.Follow(now, gateway, 0, Failed) }, []string{"unreachable 198.18.0.203"}},
-		{"known after all", 3622 * s, func(now time.Duration) { tab.Follow(now, gateway, mac1, Reachable) }, []string{"known 198.18.0.203 mac1"}},
-		{"forgotten", 3623 * s, func(now time.Duration) { tab.Forget(now, gateway) }, []string{"gone 198.18.0.203"}},
+		{"fails while packets wait", 3621 * s, func(now time.Duration) { tab.Follow(now, Update{Entry: Entry{gateway, 0, Failed}}) }, []string{"unreachable 198.18.0.203"}},
+		{"known after all", 3622 * s, func(now time.Duration) { tab.Follow(now, Update{Entry: Entry{gateway, mac1, Reachable}}) }, []string{"known 198.18.0.203 mac1"}},
+		{"forgotten", 3623 * s, func(now time.Duration) { tab.Follow(now, Update{Entry: Entry{Key: gateway}, Gone: true}) }, []string{"gone 198.18.0.203"}},
 		{"no answer of the system", 3624 * s, func(now time.Duration) { tab.Use(now, gateway) }, []string{"ask 198.18.0.203"}},
 		{"at all", 3634 * s, func(time.Duration) {}, []string{"unreachable 198.18.0.203"}},
 		{"gateway", 3640 * s, func(now time.Duration) { tab.Keep(now, map[Key]bool{gateway: true}) }, []string{"ask 198.18.0.203"}},
-		{"gateway stale", 3641 * s, func(now time.Duration) { tab.Follow(now, gateway, mac1, Stale) }, []string{"known 198.18.0.203 mac1", "ask 198.18.0.203"}},
-		{"gateway forgotten", 3642 * s, func(now time.Duration) { tab.Forget(now, gateway) }, []string{"gone 198.18.0.203"}},
+		{"gateway stale", 3641 * s, func(now time.Duration) { tab.Follow(now, Update{Entry: Entry{gateway, mac1, Stale}}) }, []string{"known 198.18.0.203 mac1", "ask 198.18.0.203"}},
+		{"gateway forgotten", 3642 * s, func(now time.Duration) { tab.Follow(now, Update{Entry: Entry{Key: gateway}, Gone: true}) }, []string{"gone 198.18.0.203"}},
 		{"gateway asked for", 3647 * s, func(time.Duration) {}, []string{"ask 198.18.0.203"}},
-		{"group MAC", 3648 * s, func(now time.Duration) { tab.Follow(now, gateway, wire.Broadcast, Reachable) }, nil},
+		{"group MAC", 3648 * s, func(now time.Duration) { tab.Follow(now, Update{Entry: Entry{gateway, wire.Broadcast, Reachable}}) }, nil},
 		{"the system's own questions", 3649 * s, func(now time.Duration) {
-			tab.Follow(now, Key{0, addr("198.18.0.9")}, 0, Incomplete)
-			tab.Follow(now, Key{0, addr("198.18.0.9")}, 0, Failed)
+			tab.Follow(now, Update{Entry: Entry{Key{0, addr("198.18.0.9")}, 0, Incomplete}})
+			tab.Follow(now, Update{Entry: Entry{Key{0, addr("198.18.0.9")}, 0, Failed}})
 		}, nil},
 		{"static wins", 3649 * s, func(now time.Duration) {
 			if err := tab.Replace(map[Key]wire.MAC{gateway: mac1}, 10); err != nil {
 				t.Fatal(err)
 			}
-			tab.Follow(now, gateway, mac2, Reachable)
-			tab.Forget(now, gateway)
+			tab.Follow(now, Update{Entry: Entry{gateway, mac2, Reachable}})
+			tab.Follow(now, Update{Entry: Entry{Key: gateway}, Gone: true})
 		}, []string{"known 198.18.0.203 mac1"}},
 	}
 	for _, st := range steps {
@@ -482,7 +482,9 @@ func TestReachableTime(t *testing.T) {
 	}
 }
 
-func nth(i int) Key { return Key{0, netip.AddrFrom4([4]byte{10, byte(i >> 16), byte(i >> 8), byte(i)})} }
+func nth(i int) Key {
+	return Key{0, netip.AddrFrom4([4]byte{10, byte(i >> 16), byte(i >> 8), byte(i)})}
+}
 
 // TestScan: a scan of addresses takes no place from neighbors that are known,
 // and its questions are limited.
@@ -601,11 +603,11 @@ func TestRandom(t *testing.T) {
 			tab.Heard(now, p, a, mac)
 		case 4:
 			if k.Port == 1 {
-				tab.Follow(now, k, mac, State(rnd.IntN(int(Failed)+1)))
+				tab.Follow(now, Update{Entry: Entry{k, mac, State(rnd.IntN(int(Failed) + 1))}})
 			}
 		case 5:
 			if k.Port == 1 {
-				tab.Forget(now, k)
+				tab.Follow(now, Update{Entry: Entry{Key: k}, Gone: true})
 			}
 		case 6:
 			if rnd.IntN(10) == 0 {

@@ -34,6 +34,7 @@ var may = map[string][]string{
 	"dataplane/netmap/fake": {"dataplane", "dataplane/wire", "dataplane/netmap", "dataplane/netmap/abi"},
 	"dataplane/control":     {"arp", "ndp", "fib", "fib/neigh", "dataplane", "dataplane/wire"},
 	"dataplane/metrics":     {"dataplane"},
+	"dataplane/neighbors":   {"fib/neigh", "dataplane/wire"},
 	"dataplane/nic":         {},
 	"dataplane/nic/fake":    {"dataplane/nic"},
 }
