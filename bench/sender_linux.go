@@ -5,6 +5,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"slices"
 	"sync/atomic"
 	"time"
 
@@ -58,17 +59,16 @@ func (s *flowSource) counts() (sent, received uint64, err error) {
 
 func (s *flowSource) Close() error { return errors.Join(s.Sender.Close(), s.rcv.Close()) }
 
-// A plainSource sends frames as they are, or with one of 2,000 UDP source
-// ports; an XDP program drops what arrives and the port counts it.
+// A plainSource sends frames of one flow, or with one of 2,000 UDP source ports,
+// or of several lengths, at random; an XDP program drops what arrives and the port counts it.
 type plainSource struct {
-	l      *apu2.Lab
-	cpus   []int
-	frames [][]byte
-	shares []int // of the frames
-	prog   *ebpf.Program
-	links  []link.Link
-	drop   *ebpf.Program
-	sent   atomic.Uint64
+	l     *apu2.Lab
+	cpus  []int
+	frame []byte // what the program makes all others of
+	prog  *ebpf.Program
+	links []link.Link
+	drop  *ebpf.Program
+	sent  atomic.Uint64
 }
 
 // The mix of the labs: frames of three lengths, 7:4:1.
@@ -81,46 +81,54 @@ var imixShares, imixLens = []int{7, 4, 1}, []int{54, 590, 1514}
 const imixBits = (7*54 + 4*590 + 1514) * 8 / 12.0
 
 func newPlainSource(l *apu2.Lab, kind string, cpus []int) (_ source, err error) {
-	s := &plainSource{l: l, cpus: cpus, shares: []int{1}}
+	s := &plainSource{l: l, cpus: cpus}
 	defer func() {
 		if err != nil {
 			err = errors.Join(err, s.Close())
 		}
 	}()
-	frame := frame4(0, 64)
-	copy(frame, apu2.IGB1MAC)
-	copy(frame[6:], apu2.GeneratorMAC)
-	s.frames = [][]byte{frame}
-	if kind == imix {
-		s.frames, s.shares = nil, imixShares
-		for _, n := range imixLens {
-			f := append(frame[:34:34], make([]byte, n-34)...)
-			binary.BigEndian.PutUint16(f[16:], uint16(n-wire.EthernetLen))
-			sum4(f)
-			udp(f[34:], uint16(n-34))
-			s.frames = append(s.frames, f)
-		}
-	}
 	out, err := l.Generator.Port(apu2.Gen0)
 	if err != nil {
 		return nil, err
 	}
-	var code asm.Instructions
-	if kind == udpPorts {
-		// The UDP checksum is zero, and so there is none to mend.
-		code = asm.Instructions{
-			asm.Mov.Reg(asm.R6, asm.R1),
-			asm.FnGetPrandomU32.Call(),
-			asm.Mod.Imm32(asm.R0, 2000),
+	lens, shares := []int{60}, []int{1}
+	if kind == imix {
+		lens, shares = imixLens, imixShares
+	}
+	code := asm.Instructions{asm.Mov.Reg(asm.R6, asm.R1), asm.FnGetPrandomU32.Call(), asm.Mov.Reg(asm.R7, asm.R0), asm.Mov.Reg(asm.R8, asm.R0)}
+	all := 0
+	for _, n := range shares {
+		all += n
+	}
+	code = append(code, asm.Mod.Imm32(asm.R7, int32(all)))
+	s.frame = make([]byte, slices.Max(lens))
+	sum := 0
+	for i, n := range lens {
+		sum += shares[i]
+		next := fmt.Sprintf("frame%d", i+1)
+		code = append(code, asm.JGE.Imm32(asm.R7, int32(sum), next).WithSymbol(fmt.Sprintf("frame%d", i)))
+		if n < len(s.frame) {
+			code = append(code, asm.Mov.Reg(asm.R1, asm.R6), asm.Mov.Imm(asm.R2, int32(n-len(s.frame))), asm.FnXdpAdjustTail.Call())
+		}
+		code = append(code,
 			asm.LoadMem(asm.R1, asm.R6, 0, asm.Word),
 			asm.LoadMem(asm.R2, asm.R6, 4, asm.Word),
 			asm.Mov.Reg(asm.R3, asm.R1),
-			asm.Add.Imm(asm.R3, 36),
-			asm.JGT.Reg(asm.R3, asm.R2, "send"),
-			asm.StoreMem(asm.R1, 34, asm.R0, asm.Half),
+			asm.Add.Imm(asm.R3, headersLen),
+			asm.JGT.Reg(asm.R3, asm.R2, "send"))
+		// The buffer may have been through a router: write all headers.
+		h := headers(n)
+		for off := 0; off < headersLen; off += 2 {
+			code = append(code, asm.StoreImm(asm.R1, int16(off), int64(binary.NativeEndian.Uint16(h[off:])), asm.Half))
 		}
+		if kind == udpPorts { // the UDP checksum is zero, and so there is none to mend
+			code = append(code, asm.Mod.Imm32(asm.R8, 2000), asm.StoreMem(asm.R1, 34, asm.R8, asm.Half))
+		}
+		code = append(code, asm.Ja.Label("send"))
 	}
 	code = append(code,
+		asm.Mov.Imm(asm.R0, 0).WithSymbol(fmt.Sprintf("frame%d", len(lens))), // XDP_ABORTED
+		asm.Return(),
 		asm.Mov.Imm(asm.R1, int32(out.Index)).WithSymbol("send"),
 		asm.Mov.Imm(asm.R2, 0),
 		asm.FnRedirect.Call(),
@@ -137,6 +145,19 @@ func newPlainSource(l *apu2.Lab, kind string, cpus []int) (_ source, err error) 
 		err = errors.Join(s.attach(l.Generator, "hold", s.prog), s.attach(l.Receiver, apu2.Rcv0, s.drop))
 	}
 	return s, err
+}
+
+const headersLen = wire.EthernetLen + wire.IPv4Len + 8
+
+// headers returns the headers of a frame of n bytes in one of the lab's flows.
+func headers(n int) []byte {
+	f := frame4(0, 64)[:headersLen]
+	copy(f, apu2.IGB1MAC)
+	copy(f[6:], apu2.GeneratorMAC)
+	binary.BigEndian.PutUint16(f[16:], uint16(n-wire.EthernetLen))
+	sum4(f)
+	udp(f[34:], uint16(n-34))
+	return f
 }
 
 func xdpProgram(code asm.Instructions) (*ebpf.Program, error) {
@@ -172,8 +193,8 @@ const (
 	maxDue     = 8 * pacedBurst
 )
 
-// Send sends for a time, rate frames of the first kind per second over all CPUs
-// together, or as many of all kinds as it can when rate is 0.
+// Send sends for a time, rate frames per second over all CPUs together, or as
+// many as it can when rate is 0.
 func (s *plainSource) Send(ctx context.Context, rate float64, d time.Duration) error {
 	errs := make(chan error, len(s.cpus))
 	for _, cpu := range s.cpus {
@@ -203,10 +224,8 @@ func (s *plainSource) Send(ctx context.Context, rate float64, d time.Duration) e
 
 func (s *plainSource) flood(ctx context.Context, d time.Duration) error {
 	for start := time.Now(); time.Since(start) < d && ctx.Err() == nil; {
-		for i, f := range s.frames {
-			if err := s.run(f, s.shares[i]*512); err != nil {
-				return err
-			}
+		if err := s.run(1 << 16); err != nil {
+			return err
 		}
 	}
 	return nil
@@ -228,17 +247,17 @@ func (s *plainSource) pace(ctx context.Context, rate float64, d time.Duration) e
 			continue
 		}
 		done += max(due-maxDue, 0) + pacedBurst
-		if err := s.run(s.frames[0], pacedBurst); err != nil {
+		if err := s.run(pacedBurst); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-// run sends frame f n times.
-func (s *plainSource) run(f []byte, n int) error {
+// run sends n frames.
+func (s *plainSource) run(n int) error {
 	const liveFrames = 1 << 1 // BPF_F_TEST_XDP_LIVE_FRAMES of linux/bpf.h
-	if _, err := s.prog.Run(&ebpf.RunOptions{Data: f, Flags: liveFrames, Repeat: uint32(n), BatchSize: 64}); err != nil {
+	if _, err := s.prog.Run(&ebpf.RunOptions{Data: s.frame, Flags: liveFrames, Repeat: uint32(n), BatchSize: 64}); err != nil {
 		return err
 	}
 	s.sent.Add(uint64(n))
