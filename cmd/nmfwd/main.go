@@ -17,6 +17,7 @@ import (
 
 type cli struct {
 	Run     runCmd           `cmd:"" default:"withargs" help:"Forward packets. This is the default."`
+	Explain explainCmd       `cmd:"" help:"Say step by step what would become of a frame, and why; no port is opened."`
 	Import  importCmd        `cmd:"" help:"Print the routes.conf that another system's configuration means."`
 	Version kong.VersionFlag `help:"Print the version and exit."`
 }

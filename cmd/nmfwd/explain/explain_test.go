@@ -1,0 +1,303 @@
+package explain
+
+import (
+	"bytes"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+
+	"nmfwd/config"
+	"nmfwd/dataplane"
+	"nmfwd/fib"
+	"nmfwd/test/conformance"
+)
+
+func newExplainer(t *testing.T, text string) *Explainer {
+	t.Helper()
+	cfg, err := config.Parse("routes.conf", []byte(text))
+	if err != nil {
+		t.Fatal(err)
+	}
+	e, err := New(cfg, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(e.Close)
+	return e
+}
+
+// TestConformance has all conformance cases explained, up to the first event:
+// the verdicts are those of the table, the frames that leave are the same, and
+// the route told is of the kind that the router found.
+//
+// A port with a host has host rings here, while the table has what an XDP program
+// does: it leaves frames for the host to the kernel unseen. With host rings what
+// is malformed is dropped as it is without a host.
+func TestConformance(t *testing.T) {
+	cases, err := conformance.All()
+	if err != nil {
+		t.Fatal(err)
+	}
+	explainers := make(map[string]*Explainer)
+	n := 0
+	for _, c := range cases {
+		s := &c.Steps[0]
+		if len(s.Events) > 0 || len(c.Steps) > 1 {
+			continue
+		}
+		for _, host := range []bool{false, true} {
+			if host && c.OnlyOff {
+				continue
+			}
+			conf := c.ConfigFor(host)
+			if explainers[conf] == nil {
+				explainers[conf] = newExplainer(t, conf)
+			}
+			t.Run(fmt.Sprintf("%s/host=%v", c.Name, host), func(t *testing.T) {
+				n++
+				checkCase(t, explainers[conf], s, host)
+			})
+		}
+	}
+	if n < 800 {
+		t.Errorf("%d cases explained, want at least 800", n)
+	}
+}
+
+func checkCase(t *testing.T, e *Explainer, s *conformance.Step, host bool) {
+	got := make(map[string]uint64)
+	var sent []Sent
+	for _, f := range s.In {
+		for range f.Times {
+			r, err := e.Explain(f.Port, f.Bytes)
+			if err != nil {
+				t.Fatal(err)
+			}
+			got[f.Port+" "+r.Verdict]++
+			sent = append(sent, r.Sent...)
+			checkReport(t, e, &f, r)
+		}
+	}
+	want := make(map[string]uint64)
+	for k, v := range s.Outcome(host).Counters {
+		switch _, name, _ := strings.Cut(k, " "); {
+		case strings.HasPrefix(name, "forwarded"), strings.HasPrefix(name, "punted"), strings.HasPrefix(name, "dropped"), name == "to_host":
+			want[k] = v
+		}
+	}
+	for k := range want {
+		if port, name, _ := strings.Cut(k, " "); host && name == "to_host" && got[k] == 0 && len(want) == 1 {
+			for off, v := range s.Outcome(false).Counters {
+				if strings.HasPrefix(off, port+" dropped") {
+					delete(want, k)
+					want[off] = v
+				}
+			}
+		}
+	}
+	if fmt.Sprint(got) != fmt.Sprint(want) {
+		t.Errorf("got verdicts %v, want %v", got, want)
+	}
+	for _, port := range []string{"A", "B"} {
+		var g, w [][]byte
+		for _, f := range sent {
+			if f.Port == port {
+				g = append(g, f.Frame)
+			}
+		}
+		for _, f := range s.Outcome(host).Out {
+			if f.Port == port {
+				w = append(w, slices.Repeat([][]byte{f.Bytes}, f.Times)...)
+			}
+		}
+		if !slices.EqualFunc(g, w, bytes.Equal) {
+			t.Errorf("port %s: got %x, want %x", port, g, w)
+		}
+	}
+}
+
+// checkReport checks that what is told does not contradict itself.
+func checkReport(t *testing.T, e *Explainer, f *conformance.Frame, r *Report) {
+	t.Helper()
+	var b strings.Builder
+	if _, err := r.WriteTo(&b); err != nil {
+		t.Error(err)
+	}
+	if len(r.Checks) == 0 || r.End == "" {
+		t.Fatalf("nothing told:\n%s", b.String())
+	}
+	at := slices.IndexFunc(r.Checks, func(c Check) bool { return c.Name == checkNames[route] })
+	if at < 0 {
+		return
+	}
+	l := look{e: e, frame: f.Bytes}
+	l.parse()
+	want := l.adj.Action
+	switch want {
+	case fib.Forward:
+		if found := l.lookup().kind; found != fib.Via && found != fib.OnLink {
+			t.Errorf("route told %s, the router forwards\n%s", r.Checks[at].Found, b.String())
+		}
+		return
+	case fib.Resolve:
+		want = fib.Via
+	}
+	if found := l.lookup().kind; found != want {
+		t.Errorf("route told %s, the router found %v\n%s", r.Checks[at].Found, want, b.String())
+	}
+}
+
+// TestEndings checks that each reason and each kind is told.
+func TestEndings(t *testing.T) {
+	for r := 1; r < dataplane.NumReasons; r++ {
+		if reasons[r].text == "" {
+			t.Errorf("nothing told of dropped %v", dataplane.Reason(r))
+		}
+	}
+	for k, e := range kinds {
+		if e.text == "" {
+			t.Errorf("nothing told of punted %v", dataplane.Kind(k))
+		}
+	}
+}
+
+const lab = `port A 198.18.0.205/24 2001:2::205/64 mac 02:00:00:00:00:aa host off
+port B 198.19.0.205/24 2001:2:0:8000::205/64 mac 02:00:00:00:00:bb mtu 1400 host on
+route 198.19.0.0/16 via 198.19.0.203
+route 198.19.66.0/24 blackhole
+arp 198.19.0.203 02:00:00:00:02:02
+`
+
+// TestText pins what is printed.
+func TestText(t *testing.T) {
+	for _, tt := range []struct{ name, port, frame, want string }{
+		{"forwarded", "A", "F4", `frame       60 bytes received by A
+ethernet    from 02:00:00:00:01:01 to 02:00:00:00:00:aa, the port's address
+size        60 bytes, at most 1518
+type        0800, IPv4
+header      version 4, header of 20 bytes, total length 46 where 46 are, checksum da97 is right, protocol 17
+options     none
+addresses   198.18.10.1 > 198.19.10.1
+route       198.19.0.0/16 via 198.19.0.203 on B, static, routes.conf:3:1
+ttl         TTL 64
+mtu         packet of 46 bytes, at most 1400 by B
+neighbor    198.19.0.203 on B is at 02:00:00:00:02:02, static, routes.conf:5:1
+verdict     forwarded by B
+sent        by B, 60 bytes
+            0200000002020200000000bb08004500002e000000003f11db97c6120a01c613
+            0a0107d007d0001afe970102030405060708090a0b0c0d0e0f101112
+`},
+		{"blackhole", "A", "F4 dst=198.19.66.1", `frame       60 bytes received by A
+ethernet    from 02:00:00:00:01:01 to 02:00:00:00:00:aa, the port's address
+size        60 bytes, at most 1518
+type        0800, IPv4
+header      version 4, header of 20 bytes, total length 46 where 46 are, checksum a297 is right, protocol 17
+options     none
+addresses   198.18.10.1 > 198.19.66.1
+route       198.19.66.0/24 blackhole, static, routes.conf:4:1
+verdict     dropped (blackhole): the route says so, silently
+`},
+		{"bad checksum", "A", "F4 badsum", `frame       60 bytes received by A
+ethernet    from 02:00:00:00:01:01 to 02:00:00:00:00:aa, the port's address
+size        60 bytes, at most 1518
+type        0800, IPv4
+header      version 4, header of 20 bytes, total length 46 where 46 are, checksum da96 where da97 is right
+verdict     dropped (bad_checksum): the header checksum is wrong (RFC 1812, 5.2.2)
+`},
+		{"short", "A", "F4 cut=13", `frame       13 bytes received by A
+verdict     dropped (truncated): shorter than its header or its length field say (RFC 1812, 5.2.2; RFC 8200, 3)
+`},
+		{"another station", "A", "F4 to=bb", `frame       60 bytes received by A
+ethernet    from 02:00:00:00:01:01 to 02:00:00:00:00:bb, another station: the port has 02:00:00:00:00:aa
+verdict     dropped (not_our_mac): the frame is for another station (IEEE 802.3)
+`},
+		{"ARP", "A", "ARP", `frame       60 bytes received by A
+ethernet    from 02:00:00:00:01:01 to ff:ff:ff:ff:ff:ff, all stations
+size        60 bytes, at most 1518
+type        0806, ARP
+verdict     handled by nmfwd itself (arp): address resolution (RFC 826)
+sent        by A, 60 bytes
+            0200000001010200000000aa080600010800060400020200000000aac61200cd
+            020000000101c61200cb000000000000000000000000000000000000
+`},
+		{"host", "B", "F6 to=bb dst=2001:2::205", `frame       62 bytes received by B
+ethernet    from 02:00:00:00:01:01 to 02:00:00:00:00:bb, the port's address
+size        62 bytes, at most 1418
+type        86dd, IPv6
+header      version 6, payload of 8 bytes where 8 are, next header 17
+options     no hop-by-hop options
+addresses   2001:2:0:1::1 > 2001:2::205
+route       2001:2::205/128, an address of A, routes.conf:1:1
+verdict     given to the host stack of B: an address of the router
+`},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			e := newExplainer(t, lab)
+			f, err := conformance.Build(tt.frame)
+			if err != nil {
+				t.Fatal(err)
+			}
+			r, err := e.Explain(tt.port, f)
+			if err != nil {
+				t.Fatal(err)
+			}
+			var b strings.Builder
+			if _, err := r.WriteTo(&b); err != nil {
+				t.Fatal(err)
+			}
+			if got := b.String(); got != tt.want {
+				t.Errorf("got\n%swant\n%s", got, tt.want)
+			}
+		})
+	}
+}
+
+func TestErrors(t *testing.T) {
+	e := newExplainer(t, lab)
+	if _, err := e.Explain("C", make([]byte, 60)); err == nil || !strings.Contains(err.Error(), "no port C") {
+		t.Errorf("got error %v", err)
+	}
+	if _, err := e.Explain("A", make([]byte, 1<<20)); err == nil || !strings.Contains(err.Error(), "does not fit") {
+		t.Errorf("got error %v", err)
+	}
+}
+
+// FuzzExplain has arbitrary frames explained: whatever they are, something is
+// told.
+func FuzzExplain(f *testing.F) {
+	cases, err := conformance.All()
+	if err != nil {
+		f.Fatal(err)
+	}
+	for _, c := range cases {
+		for _, s := range c.Steps {
+			for _, in := range s.In {
+				f.Add(in.Bytes, in.Port == "B")
+			}
+		}
+	}
+	cfg, err := config.Parse("routes.conf", []byte(lab))
+	if err != nil {
+		f.Fatal(err)
+	}
+	e, err := New(cfg, nil)
+	if err != nil {
+		f.Fatal(err)
+	}
+	f.Cleanup(e.Close)
+	f.Fuzz(func(t *testing.T, frame []byte, b bool) {
+		if len(frame) > 4096 {
+			return
+		}
+		port := "A"
+		if b {
+			port = "B"
+		}
+		r, err := e.Explain(port, frame)
+		if err != nil {
+			t.Fatal(err)
+		}
+		checkReport(t, e, &conformance.Frame{Port: port, Bytes: frame}, r)
+	})
+}
