@@ -19,6 +19,7 @@ type family struct {
 	filling chan struct{} // closed when the tree has all routes that Load added
 	count   [NumOrigins]int
 	max     int
+	behind  int   // most routes that may lie behind an origin
 	dirty   []key // prefixes whose adjacency changed since the last commit
 	all     bool  // dirty stands for all prefixes
 }

@@ -87,6 +87,10 @@ func (a *Adjacency) String() string {
 	return a.Action.String()
 }
 
+// More is greater than all indexes of adjacencies: First of a table returns it, or
+// a greater value, to say that Lookup is to be asked.
+const More = 1 << 29
+
 // A FIB is one published state of the forwarding tables. It never changes.
 type FIB struct {
 	Gen uint64 // 1 for the first one that a RIB published, then counting
@@ -95,15 +99,24 @@ type FIB struct {
 	Adj []Adjacency // what lookups index
 }
 
-// Lookup returns the adjacency for dst. Workers call Lookup of V4 and V6
-// themselves.
+// Lookup returns the adjacency for dst, as workers find it.
 func (f *FIB) Lookup(dst netip.Addr) *Adjacency {
 	if dst.Is4() {
 		b := dst.As4()
-		return &f.Adj[f.V4.Lookup(binary.BigEndian.Uint32(b[:]))]
+		d := binary.BigEndian.Uint32(b[:])
+		e := f.V4.First(d)
+		if e >= More {
+			e = f.V4.Lookup(d)
+		}
+		return &f.Adj[e]
 	}
 	b := dst.As16()
-	return &f.Adj[f.V6.Lookup(binary.BigEndian.Uint64(b[:8]), binary.BigEndian.Uint64(b[8:]))]
+	hi, lo := binary.BigEndian.Uint64(b[:8]), binary.BigEndian.Uint64(b[8:])
+	e := f.V6.First(hi)
+	if e >= More {
+		e = f.V6.Lookup(hi, lo)
+	}
+	return &f.Adj[e]
 }
 
 // Dump writes both tables as sorted lists of address ranges that share an

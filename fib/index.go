@@ -48,6 +48,14 @@ func (x *sorted) next(p place) place {
 	return p
 }
 
+// prev returns the place before p, which is not the first.
+func (x *sorted) prev(p place) place {
+	if p.at > 0 {
+		return place{p.block, p.at - 1}
+	}
+	return place{p.block - 1, len(x.blocks[p.block-1]) - 1}
+}
+
 // before returns the number before p, or 0 at the start.
 func (x *sorted) before(p place) uint32 {
 	if p.at > 0 {

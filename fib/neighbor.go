@@ -89,6 +89,20 @@ func (r *RIB) VerifyNeighbor(port uint16, a netip.Addr, verify bool) error {
 	return nil
 }
 
+// Via returns the adjacency of a route through a neighbor: to forward to it, or
+// to resolve it.
+func (r *RIB) Via(port uint16, a netip.Addr) Adjacency {
+	w := want{kind: Via, family: 6, port: port}
+	if a.Is4() {
+		w.family = 4
+	}
+	w.setAddr(a)
+	if r.adj.hops[w.hopKey()] == nil {
+		return Adjacency{Action: Resolve, Family: w.family, Port: port, MTU: r.adj.ports[port].MTU, Neighbor: w.addr}
+	}
+	return r.adj.render(&w)
+}
+
 // RemoveNeighbor forgets a neighbor: routes through it wait for it to be
 // resolved again. The error wraps ErrNoNeighbor if it is not known.
 func (r *RIB) RemoveNeighbor(port uint16, a netip.Addr) error {

@@ -26,6 +26,10 @@ func TestVerifyNeighbor(t *testing.T) {
 	}{{"at first", false, "forward"}, {"stale", true, "verify"}, {"still", true, "verify"}, {"verified", false, "forward"}, {"again", true, "verify"}} {
 		must(t, r.VerifyNeighbor(0, gw, x.verify))
 		f := r.Commit()
+		via := r.Via(0, gw)
+		if got := via.String(); got != x.want+rest {
+			t.Errorf("%s: via: got %s, want %s", x.name, got, x.want+rest)
+		}
 		for _, dst := range []string{"198.18.0.203", "203.0.113.9"} {
 			if got := f.Lookup(ip(dst)).String(); got != x.want+rest {
 				t.Errorf("%s: %s: got %s, want %s", x.name, dst, got, x.want+rest)
@@ -33,6 +37,12 @@ func TestVerifyNeighbor(t *testing.T) {
 		}
 	}
 	must(t, r.RemoveNeighbor(0, gw))
+	for _, a := range []string{"198.18.0.203", "198.18.0.204", "2001:2::1"} {
+		via := r.Via(0, ip(a))
+		if got, want := via.String(), "resolve port 0 mtu 1500 neighbor "+a; got != want {
+			t.Errorf("via: got %s, want %s", got, want)
+		}
+	}
 	must(t, r.SetNeighbor(0, gw, [6]byte{2, 1}))
 	wantLookup(t, r.Commit(), "203.0.113.9", "forward"+rest)
 }

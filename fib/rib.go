@@ -13,7 +13,7 @@ import (
 
 // The most routes of each family, with the host routes of neighbors: the tables
 // of so many take less than half of what their entries can address, whatever
-// the routes are. A host route of IPv4 takes up to 320 words; a route of IPv6
+// the routes are. A host route of IPv4 takes up to 512 words; a route of IPv6
 // two ranges, each up to 170.
 const (
 	MaxRoutes4 = 3 << 20
@@ -45,13 +45,13 @@ type RIB struct {
 // tables lie in huge pages where the system has them.
 func New(ports []PortAttr) *RIB {
 	r := &RIB{
-		v4: family{family: 4, alias: aliases4, tree: tree4{uint32_tree.NewTreeV4()}, max: MaxRoutes4, all: true},
-		v6: family{family: 6, alias: aliases6, tree: tree6{uint32_tree.NewTreeV6()}, max: MaxRoutes6, all: true},
+		v4: family{family: 4, alias: aliases4, tree: tree4{uint32_tree.NewTreeV4()}, max: MaxRoutes4, behind: maxBehind, all: true},
+		v6: family{family: 6, alias: aliases6, tree: tree6{uint32_tree.NewTreeV6()}, max: MaxRoutes6, behind: maxBehind, all: true},
 	}
 	r.v4.entries = make([]entry, 1)
 	r.v6.entries = make([]entry, 1)
 	root := copies[uint32]{make: r.memory.words}
-	r.b4 = builder4{family: &r.v4, root: root, pool: pool{mem: &r.memory, max: 1 << 31}}
+	r.b4 = builder4{family: &r.v4, root: root, pool: pool{mem: &r.memory, max: 1 << 32}}
 	r.b6 = builder6{family: &r.v6, root: root, pool: pool{mem: &r.memory, max: 1 << (strideAt6 + lineClass)}}
 	r.adj.init(ports)
 	return r
@@ -218,8 +218,8 @@ func (r *RIB) Commit() *FIB {
 	r.v4.aliased(alias[aliases4:aliases6])
 	r.v6.aliased(alias[aliases6:])
 	f := &FIB{Gen: r.gen, Adj: r.adj.commit(r.gen, r.reclaimed, &alias)}
-	f.V4.set(r.b4.root.publish(r.gen), r.b4.pool.words)
-	f.V6.set(r.b6.root.publish(r.gen), r.b6.pool.words)
+	f.V4.set(r.b4.root.publish(r.gen), r.b4.pool.words, r.b4.origin)
+	f.V6.set(r.b6.root.publish(r.gen), r.b6.pool.words, r.b6.origin)
 	return f
 }
 
@@ -232,21 +232,64 @@ func (r *RIB) Reclaim(gen uint64) {
 	r.b6.pool.reclaim(r.reclaimed)
 }
 
+// maxBehind routes may lie behind an origin: the tables of so few are made again
+// in a part of a millisecond when it changes.
+const maxBehind = 4096
+
+// origin returns the longest prefix that covers all routes of more than aliasBits
+// bits, cut to a length that is a multiple of unit and at most most. It is empty
+// if it is no longer than aliasBits, or the table large.
+func (f *family) origin(unit, most uint8) key {
+	if f.index.len > f.behind {
+		return key{}
+	}
+	// All lie between the first and the last one. One that is shorter than what
+	// these share would be the first.
+	n, m := uint32(0), uint32(0)
+	for at := (place{}); at.block < len(f.index.blocks); at = f.index.next(at) {
+		if n = f.index.at(at); f.entries[n].len > aliasBits {
+			break
+		}
+	}
+	for at := (place{len(f.index.blocks), 0}); ; at = f.index.prev(at) {
+		if m = f.index.before(at); m == 0 || f.entries[m].len > aliasBits {
+			break
+		}
+	}
+	if m == 0 {
+		return key{}
+	}
+	shared := min(f.entries[n].common(f.entries[m].key), most) / unit * unit
+	if shared <= aliasBits {
+		return key{}
+	}
+	return f.entries[n].cut(shared)
+}
+
 // regions returns the parts of the table that have to be made again: disjoint,
-// in order, each of at least aliasBits bits.
-func (f *family) regions() []key {
-	if f.all {
+// in order, each of at least aliasBits bits, and behind the origin.
+func (f *family) regions(origin key) []key {
+	switch {
+	case f.all && origin.len > 0:
+		f.dirty = append(f.dirty[:0], origin)
+	case f.all:
 		f.dirty = f.dirty[:0]
 		for i := range uint64(1 << aliasBits) {
 			f.dirty = append(f.dirty, key{i << (64 - aliasBits), 0, aliasBits})
 		}
-		f.all = false
 	}
+	f.all = false
 	slices.SortFunc(f.dirty, func(a, b key) int {
 		return cmp.Or(cmp.Compare(a.hi, b.hi), cmp.Compare(a.lo, b.lo), cmp.Compare(a.len, b.len))
 	})
 	n := 0
 	for _, k := range f.dirty {
+		if k.covers(origin) {
+			k = origin
+		}
+		if !origin.covers(k) { // gone again
+			continue
+		}
 		if n == 0 || !f.dirty[n-1].covers(k) {
 			f.dirty[n] = k
 			n++
@@ -258,40 +301,49 @@ func (f *family) regions() []key {
 func (r *RIB) commit4() {
 	b := &r.b4
 	b.gen = r.gen
+	if origin := b.family.origin(originBits4, originBits4); origin != b.origin {
+		b.origin, b.family.all = origin, true
+	}
 	if b.pool.words == nil || b.pool.wasteful() {
-		n := b.words()
+		n := b.words(len(r.adj.wants))
 		b.pool.reset(n + n/8) // and room for changes
 		b.root, b.family.all = copies[uint32]{make: b.root.make}, true
 	}
-	b.root.edit(1<<rootBits4, r.reclaimed)
-	r.slots(b.family, b.family.regions(), rootBits4, b.slot)
+	b.root.edit(1<<rootBits4+1, r.reclaimed)
+	b.root.next[1<<rootBits4] = More
+	r.slots(b.family, b.family.regions(b.origin), b.origin.len, rootBits4, b.slot)
 	b.family.dirty = b.family.dirty[:0]
 }
 
 func (r *RIB) commit6() {
 	b := &r.b6
 	b.gen = r.gen
+	if origin := b.family.origin(1, maxOrigin6); origin != b.origin {
+		b.origin, b.family.all = origin, true
+	}
 	if b.pool.wasteful() {
 		b.pool.reset(0)
 		b.root, b.family.all = copies[uint32]{make: b.root.make}, true
 	}
-	b.root.edit(1<<rootBits6, r.reclaimed)
-	for ks := b.family.regions(); len(ks) > 0; {
+	b.root.edit(1<<rootBits6+1, r.reclaimed)
+	b.root.next[1<<rootBits6] = More
+	used := b.origin.len + rootBits6
+	for ks := b.family.regions(b.origin); len(ks) > 0; {
 		// Few changes in a slot are made one by one.
 		n := 1
-		slot := ks[0].cut(rootBits6)
-		if ks[0].len > rootBits6 {
+		slot := ks[0].cut(used)
+		if ks[0].len > used {
 			for n < len(ks) && slot.covers(ks[n]) {
 				n++
 			}
 		}
-		if ks[0].len > rootBits6 && n <= maxUpdates {
-			i := uint32(slot.hi >> (64 - rootBits6))
+		if ks[0].len > used && n <= maxUpdates {
+			i := uint32(slot.hi << b.origin.len >> (64 - rootBits6))
 			for _, k := range ks[:n] {
 				b.root.set(i, b.update(&r.sweep, b.root.next[i], slot, k, false))
 			}
 		} else {
-			r.slots(b.family, ks[:n], rootBits6, b.slot)
+			r.slots(b.family, ks[:n], b.origin.len, rootBits6, b.slot)
 		}
 		ks = ks[n:]
 	}
@@ -302,22 +354,32 @@ func (r *RIB) commit6() {
 // are more, the slot is made again as a whole.
 const maxUpdates = 8
 
-// slots has the slots of a root of rootBits bits made again that the regions
-// lie in.
-func (r *RIB) slots(f *family, regions []key, rootBits uint8, slot func(i uint32, spans []span)) {
+// slots has the slots of a root made again that the regions lie in: one for the
+// rootBits bits behind an origin of so many.
+func (r *RIB) slots(f *family, regions []key, origin, rootBits uint8, slot func(i uint32, spans []span)) {
+	used := origin + rootBits
 	done := key{len: 255}
 	for _, k := range regions {
-		if k.len > rootBits {
-			k = k.cut(rootBits)
+		if k.len > used {
+			k = k.cut(used)
 		}
 		if k == done {
 			continue
 		}
 		done = k
 		r.sweep.start(f, k)
-		first := uint32(k.hi >> (64 - rootBits))
-		for i := range uint32(1) << (rootBits - k.len) {
-			slot(first+i, r.sweep.cell(key{uint64(first+i) << (64 - rootBits), 0, rootBits}))
+		first := uint32(k.hi << origin >> (64 - rootBits))
+		n := uint64(1) << (used - k.len)
+		for i := uint64(0); i < n; {
+			slot(first+uint32(i), r.sweep.cell(key{k.hi | i<<(64-used), 0, used}))
+			// Those after it often have one range, the same for all.
+			i++
+			if i < n {
+				s, until := r.sweep.still(k.hi | i<<(64-used))
+				for ; i < n && k.hi|((i+1)<<(64-used)-1) <= until; i++ {
+					slot(first+uint32(i), s)
+				}
+			}
 		}
 	}
 }

@@ -59,6 +59,22 @@ func (s *sweep) cell(c key) []span {
 	return s.spans
 }
 
+// still returns the range that holds at hi, which is behind the cell before, and
+// the last hi that it holds up to.
+func (s *sweep) still(hi uint64) (one []span, until uint64) {
+	s.closeBefore(hi, 0)
+	o := s.open[len(s.open)-1]
+	until = o.hi
+	if o.lo != ^uint64(0) {
+		until--
+	}
+	if s.next != 0 {
+		until = min(until, s.f.entries[s.next].hi-1)
+	}
+	s.spans = append(s.spans[:0], span{hi, 0, o.adj})
+	return s.spans, until
+}
+
 // closeBefore ends the open routes whose last address is before hi, lo.
 func (s *sweep) closeBefore(hi, lo uint64) {
 	for {

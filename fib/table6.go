@@ -6,7 +6,8 @@ import "math/bits"
 // and for the few values of these that longer routes tell apart a further one
 // of the same form over the lower 64 bits.
 //
-// It starts with a root for the first 16 bits. An entry is the index of an
+// It starts with a root for 16 bits: the first ones, or in a small table those
+// behind the bits that all routes share, the origin. An entry is the index of an
 // adjacency or names a node and its form:
 //
 //	 31  30  29  28  27 26                0
@@ -29,13 +30,14 @@ import "math/bits"
 // above have used. A low node has one entry, which goes on with the lower 64
 // bits.
 const (
-	rootBits6 = 16
+	rootBits6  = 16
+	maxOrigin6 = 64 - rootBits6
 
 	chunk6  = 1 << 31
 	narrow6 = 1 << 30
 	wide6   = 1 << 29
 	low6    = 1<<29 | 1<<28
-	leaves6 = 1 << 29 // entries below are leaves
+	leaves6 = More // entries below are leaves
 
 	strideAt6 = 27
 	line6     = 1<<strideAt6 - 1
@@ -62,21 +64,21 @@ func form6(e uint32) uint32 {
 
 // A Table6 is the compiled table of IPv6.
 type Table6 struct {
-	root  *[1 << rootBits6]uint32
+	root  []uint32 // the last entry is for what is not behind the origin
+	base  uint64   // the origin
+	shift uint8    // bits of the upper half after those of the root
 	words []uint32
 }
 
-func (t *Table6) set(root, words []uint32) {
-	t.root, t.words = (*[1 << rootBits6]uint32)(root), words[:len(words):len(words)]
+func (t *Table6) set(root, words []uint32, origin key) {
+	*t = Table6{root, origin.hi, 64 - rootBits6 - origin.len, words[:len(words):len(words)]}
 }
 
-// Lookup returns the index of the adjacency for the destination whose upper and
-// lower 64 bits are hi and lo.
-func (t *Table6) Lookup(hi, lo uint64) uint32 {
-	if e := t.root[hi>>(64-rootBits6)]; e < leaves6 {
-		return e
-	}
-	return t.walk(hi, lo)
+// First returns the index of the adjacency for destinations whose upper 64 bits
+// are hi if it is found at once, as it is for large blocks and in small tables,
+// or else More or a greater value: then Lookup is to be asked.
+func (t *Table6) First(hi uint64) uint32 {
+	return t.root[min((hi-t.base)>>t.shift, 1<<rootBits6)]
 }
 
 // walkSafe goes on from entry e, whose node tells apart the leftmost bits of x.
@@ -113,13 +115,42 @@ func (t *Table6) walkSafe(e uint32, x, lo uint64) uint32 {
 // each yields the first address and the adjacency of each range of addresses
 // that the table tells apart, in order.
 func (t *Table6) each(yield func(hi, lo uint64, adj uint32) bool) {
-	ok := true
-	for i, e := range t.root {
-		if !ok {
+	for i := range uint64(1) << aliasBits {
+		first := i << (64 - aliasBits)
+		part := t.root[:1<<rootBits6]
+		behind := t.shift < 64-rootBits6 // there is an origin
+		switch {
+		case !behind:
+			part = part[i<<(rootBits6-aliasBits):][:1<<(rootBits6-aliasBits)]
+		case t.base>>(64-aliasBits) != i:
+			if !yield(first, 0, aliases6+uint32(i)) {
+				return
+			}
+			continue
+		default:
+			if t.base != first && !yield(first, 0, aliases6+uint32(i)) {
+				return
+			}
+			first = t.base
+		}
+		if !t.eachSlot(part, first, yield) {
 			return
 		}
-		base := uint64(i) << (64 - rootBits6)
-		t.ranges(e, base, base, rootBits6, func(hi uint64, e uint32) {
+		if end := first + uint64(len(part))<<t.shift; end<<aliasBits != 0 && !yield(end, 0, aliases6+uint32(i)) {
+			return
+		}
+	}
+}
+
+// eachSlot is each for a part of the root that starts with address first.
+func (t *Table6) eachSlot(part []uint32, first uint64, yield func(hi, lo uint64, adj uint32) bool) bool {
+	ok := true
+	for i, e := range part {
+		if !ok {
+			return false
+		}
+		base := first + uint64(i)<<t.shift
+		t.ranges(e, base, base, 64-uint(t.shift), func(hi uint64, e uint32) {
 			if !ok {
 				return
 			}
@@ -132,6 +163,7 @@ func (t *Table6) each(yield func(hi, lo uint64, adj uint32) bool) {
 			})
 		})
 	}
+	return ok
 }
 
 // ranges emits what entry e holds: the starts of its ranges, the first one at
@@ -223,6 +255,7 @@ type step struct {
 // A builder6 makes the versions of the IPv6 table.
 type builder6 struct {
 	family *family
+	origin key
 	root   copies[uint32]
 	pool   pool
 	gen    uint64 // being made
@@ -239,7 +272,7 @@ func (b *builder6) size() int {
 // slot makes the root's entry i from the ranges within it.
 func (b *builder6) slot(i uint32, spans []span) {
 	b.drop(b.root.next[i])
-	if e := b.high(spans, rootBits6); e != b.root.next[i] {
+	if e := b.high(spans, uint(b.origin.len)+rootBits6); e != b.root.next[i] {
 		b.root.set(i, e)
 	}
 }

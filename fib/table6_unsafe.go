@@ -2,11 +2,21 @@ package fib
 
 import "unsafe"
 
-// walk is Lookup where the root names a node. It does what walkSafe does, from
-// which it takes over for the rare forms, without the checks: the builder makes
-// the entries right, and both are tested to agree.
-func (t *Table6) walk(hi, lo uint64) uint32 {
-	e, x := t.root[hi>>(64-rootBits6)], hi<<rootBits6
+// Lookup returns the index of the adjacency for the destination whose upper and
+// lower 64 bits are hi and lo.
+//
+// It does what walkSafe does, which takes over for the rare forms, without the
+// checks: the builder makes the entries right, and both are tested to agree.
+func (t *Table6) Lookup(hi, lo uint64) uint32 {
+	i := (hi - t.base) >> t.shift
+	if i >= 1<<rootBits6 {
+		return aliases6 + uint32(hi>>(64-aliasBits))
+	}
+	e := t.root[i]
+	if e < leaves6 {
+		return e
+	}
+	x := hi << (64 - t.shift)
 	for e >= chunk6 {
 		stride := uint64(e >> strideAt6 & 15)
 		e = *t.word(uint64(e&line6)<<lineClass + x>>(-stride&63))
