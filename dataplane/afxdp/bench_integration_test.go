@@ -152,3 +152,35 @@ func flood(stop *atomic.Bool, burst int) error {
 	}
 	return nil
 }
+
+// BenchmarkProgram runs the programs of a port with a host and of one without
+// over a frame that is for forwarding, without what the kernel does around.
+func BenchmarkProgram(b *testing.B) {
+	raiseMemlock()
+	for _, test := range []struct {
+		name string
+		host bool
+		len  int
+		typ  [3]byte
+	}{
+		{"host=on/IPv4", true, 60, [3]byte{0x08, 0x00, 0x45}},
+		{"host=on/IPv6", true, 62, [3]byte{0x86, 0xdd, 0x60}},
+		{"host=off", false, 60, [3]byte{0x08, 0x00, 0x45}},
+	} {
+		b.Run(test.name, func(b *testing.B) {
+			mac := net.HardwareAddr{0x02, 0, 0, 0, 0, 1}
+			p, err := newProgram(1, test.host, []net.HardwareAddr{mac})
+			if err != nil {
+				b.Fatal(err)
+			}
+			defer p.close()
+			frame := make([]byte, test.len)
+			copy(frame, mac)
+			copy(frame[etherType:], test.typ[:])
+			frame[ip4Dst], frame[ip6Dst], frame[ip6Next] = 198, 0x20, 17
+			if _, err := p.prog.Run(&ebpf.RunOptions{Data: frame, Repeat: uint32(b.N)}); err != nil {
+				b.Fatal(err)
+			}
+		})
+	}
+}
