@@ -172,7 +172,11 @@ func (st *State) plain(port *PortState, region *Region, s []Slot, i, out int) (n
 				special4[h.u8(off4Src)] || special4[dst>>24] {
 				break
 			}
-			a = &f.Adj[f.V4.Lookup(dst)]
+			e := f.V4.First(dst)
+			if e >= fib.More {
+				e = f.V4.Lookup(dst)
+			}
+			a = &f.Adj[e]
 			if a.Action != fib.Forward || h.u8(off4TTL) <= 1 || length > int(a.MTU) {
 				break
 			}
@@ -187,7 +191,11 @@ func (st *State) plain(port *PortState, region *Region, s []Slot, i, out int) (n
 				special6[h.u8(off6Src)] || special6[hi>>56] {
 				break
 			}
-			a = &f.Adj[f.V6.Lookup(hi, lo)]
+			e := f.V6.First(hi)
+			if e >= fib.More {
+				e = f.V6.Lookup(hi, lo)
+			}
+			a = &f.Adj[e]
 			if a.Action != fib.Forward || h.u8(off6Hops) <= 1 || length > int(a.MTU) {
 				break
 			}
