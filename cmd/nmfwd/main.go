@@ -17,6 +17,8 @@ import (
 
 type cli struct {
 	Run     runCmd           `cmd:"" default:"withargs" help:"Forward packets. This is the default."`
+	Check   checkCmd         `cmd:"" help:"Say what a start would find on this machine, and how to mend it; nothing is opened or changed."`
+	Restore restoreCmd       `cmd:"" help:"Give a port back the settings that it had before an nmfwd that was killed."`
 	Explain explainCmd       `cmd:"" help:"Say step by step what would become of a frame, and why; no port is opened."`
 	Import  importCmd        `cmd:"" help:"Print the routes.conf that another system's configuration means."`
 	Version kong.VersionFlag `help:"Print the version and exit."`

@@ -3,7 +3,12 @@ package main
 import (
 	"fmt"
 	"net/netip"
+
+	"nmfwd/cmd/nmfwd/report"
 )
+
+// tools has the words for commands that are suggested.
+var tools = report.Linux
 
 // haveAFXDP says that ports without netmap are opened by AF_XDP.
 const haveAFXDP = true

@@ -5,7 +5,12 @@ package main
 import (
 	"fmt"
 	"net/netip"
+
+	"nmfwd/cmd/nmfwd/report"
 )
+
+// tools has the words for commands that are suggested.
+var tools = report.FreeBSD
 
 const haveAFXDP = false
 

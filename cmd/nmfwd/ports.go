@@ -7,13 +7,13 @@ import (
 	"net"
 	"net/netip"
 	"slices"
-	"strings"
 
 	"nmfwd/cmd/nmfwd/setup"
 	"nmfwd/config"
 	"nmfwd/dataplane"
 	"nmfwd/dataplane/afxdp"
 	"nmfwd/dataplane/netmap"
+	"nmfwd/dataplane/nic"
 )
 
 // A backend opens ports of one kind.
@@ -26,7 +26,7 @@ type backend struct {
 
 var backends = []backend{
 	{"netmap", netmap.Probe, netmap.HasHost, func(cfgs []dataplane.PortConfig, o config.Options, log *slog.Logger) ([]*dataplane.Port, error) {
-		return netmap.Open(cfgs, netmap.Options{})
+		return netmap.Open(cfgs, netmap.Options{Note: func(s string) { log.Info(s) }})
 	}},
 	{"afxdp", afxdp.Probe, func(string) bool { return false }, func(cfgs []dataplane.PortConfig, o config.Options, log *slog.Logger) ([]*dataplane.Port, error) {
 		return afxdp.Open(cfgs, afxdp.Options{FrameSize: o.BufferSize, Note: func(s string) { log.Info(s) }})
@@ -37,7 +37,7 @@ var backends = []backend{
 // the configuration asks for, or netmap where it is, or else AF_XDP on Linux.
 func choose(p *config.Port) (int, error) {
 	switch {
-	case p.Driver == "netmap", strings.ContainsAny(p.Name, ":{}"):
+	case p.Driver == "netmap", plain(p):
 		return 0, nil
 	case p.Driver == "afxdp":
 		return 1, nil
@@ -52,46 +52,64 @@ func choose(p *config.Port) (int, error) {
 	return 0, fmt.Errorf("%v: port %s: %w", p.Pos, p.Name, err)
 }
 
+// devices are the ports of a configuration, opened, and their interfaces.
+type devices struct {
+	ports    []*dataplane.Port
+	plan     dataplane.Plan
+	at       setup.Placement
+	sys      nic.System
+	before   []nic.Info // of the interfaces, as they were
+	settings *nic.Taken
+}
+
 // openPorts opens cfg's devices, in their order. Errors name the port's line.
-func openPorts(cfg *config.Config, log *slog.Logger) (ports []*dataplane.Port, plan dataplane.Plan, at setup.Placement, err error) {
-	devices := cfg.Devices()
-	kinds := make([]int, len(devices))
-	rings := make([]dataplane.Rings, len(devices))
-	for i := range devices {
-		p := &devices[i]
+func openPorts(cfg *config.Config, log *slog.Logger) (_ *devices, err error) {
+	all := cfg.Devices()
+	kinds := make([]int, len(all))
+	rings := make([]dataplane.Rings, len(all))
+	for i := range all {
+		p := &all[i]
 		if kinds[i], err = choose(p); err != nil {
-			return nil, plan, at, err
+			return nil, err
 		}
 		if err = setQueues(p, kinds[i]); err != nil {
-			return nil, plan, at, coded{exUnavailable, fmt.Errorf("%v: %w", p.Pos, err)}
+			return nil, coded{exUnavailable, fmt.Errorf("%v: %w", p.Pos, err)}
 		}
 		if rings[i], err = backends[kinds[i]].probe(p.Name); err != nil {
-			return nil, plan, at, coded{exUnavailable, fmt.Errorf("%v: %w", p.Pos, err)}
+			return nil, coded{exUnavailable, fmt.Errorf("%v: %w", p.Pos, err)}
 		}
 	}
+	d := &devices{ports: make([]*dataplane.Port, len(all)), before: make([]nic.Info, len(all))}
+	defer func() {
+		if err != nil {
+			d.close(log)
+		}
+	}()
 	cpus, err := dataplane.CPUs()
 	if err != nil {
-		return nil, plan, at, err
+		return nil, err
 	}
-	if plan, at, err = setup.Plan(cfg, rings, cpus); err != nil {
-		return nil, plan, at, coded{exDataErr, err}
+	if d.plan, d.at, err = setup.Plan(cfg, rings, cpus); err != nil {
+		return nil, coded{exDataErr, err}
 	}
-	hosts := make([]bool, len(devices))
-	for i, p := range devices {
+	hosts := make([]bool, len(all))
+	for i, p := range all {
 		hosts[i] = p.Host && backends[kinds[i]].hosts(p.Name)
 	}
+	if err := d.takeSettings(cfg, kinds); err != nil {
+		return nil, err
+	}
 	own := setup.Own(cfg)
-	ports = make([]*dataplane.Port, len(devices))
 	for k := range backends {
 		var cfgs []dataplane.PortConfig
 		var which []int
-		for i, p := range devices {
+		for i, p := range all {
 			if kinds[i] != k {
 				continue
 			}
 			c := dataplane.PortConfig{
 				Name: p.Name, Host: p.Host, MTU: p.MTU, BufSize: cfg.Options.BufferSize,
-				Owners: plan.Ports[i], Spare: plan.Spare(hosts), Addrs: own, MAC: p.MAC, MACs: p.VMACs, Keep: p.OffloadKeep,
+				Owners: d.plan.Ports[i], Spare: d.plan.Spare(hosts), Addrs: own, MAC: p.MAC, MACs: p.VMACs, Keep: p.OffloadKeep,
 				Native:   cfg.Options.Require == config.RequireNative,
 				ZeroCopy: cfg.Options.Require == config.RequireZeroCopy,
 			}
@@ -103,14 +121,51 @@ func openPorts(cfg *config.Config, log *slog.Logger) (ports []*dataplane.Port, p
 		}
 		opened, err := backends[k].open(cfgs, cfg.Options, log)
 		if err != nil {
-			closePorts(ports, log)
-			return nil, plan, at, coded{exUnavailable, err}
+			return nil, coded{exUnavailable, err}
 		}
 		for j, i := range which {
-			ports[i] = opened[j]
+			d.ports[i] = opened[j]
 		}
 	}
-	return ports, plan, at, nil
+	return d, nil
+}
+
+// takeSettings makes the interfaces behind the devices fit what they are to
+// carry, before they are opened: afterwards some cards would lose their link.
+func (d *devices) takeSettings(cfg *config.Config, kinds []int) (err error) {
+	if d.sys, err = nic.Open(); err != nil {
+		return err
+	}
+	var want []nic.Purpose
+	all := cfg.Devices()
+	for i := range all {
+		p := &all[i]
+		if plain(p) {
+			continue
+		}
+		if d.before[i], err = d.sys.Info(p.Name); err != nil {
+			return coded{exUnavailable, fmt.Errorf("%v: %w", p.Pos, err)}
+		}
+		want = append(want, purpose(cfg, p, kinds[i]))
+	}
+	if d.settings, err = nic.Take(d.sys, "", want); err != nil {
+		return coded{exUnavailable, err}
+	}
+	return nil
+}
+
+// close closes the ports and gives their interfaces the settings back that they
+// had, in reverse order of opening.
+func (d *devices) close(log *slog.Logger) {
+	closePorts(d.ports, log)
+	if d.settings != nil {
+		if err := d.settings.Close(); err != nil {
+			log.Error("settings not restored: nmfwd restore PORT tries again", "err", err)
+		}
+	}
+	if d.sys != nil {
+		d.sys.Close()
+	}
 }
 
 // setQueues gives a device the number of queues that its line asks for.

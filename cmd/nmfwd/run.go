@@ -43,7 +43,7 @@ func (c *runCmd) Run() error {
 	}
 	warn(cfg.Warnings)
 	if len(cfg.Ports) == 0 {
-		return coded{exDataErr, fmt.Errorf("%s: no port line, so nothing to forward", c.Config)}
+		return noPorts(c.Config)
 	}
 	if c.Test {
 		warn(cfg.Unsupported())
@@ -74,6 +74,11 @@ func (c *runCmd) Run() error {
 	return d.serve(stop, hup, c.Status)
 }
 
+// noPorts is the error of a file without ports.
+func noPorts(path string) error {
+	return coded{exDataErr, fmt.Errorf("%s: no port line, so nothing to forward", path)}
+}
+
 // readFile reads a file, or standard input for "-".
 func readFile(name string) ([]byte, error) {
 	if name == "-" {
@@ -93,10 +98,10 @@ func loadConfig(path string) (*config.Config, error) {
 
 // A daemon is a running router.
 type daemon struct {
-	path   string
-	cfg    *config.Config // in use; changed by reload only
-	log    *slog.Logger
-	ports  []*dataplane.Port
+	path string
+	cfg  *config.Config // in use; changed by reload only
+	log  *slog.Logger
+	*devices
 	router *dataplane.Router
 	ctl    *control.Control
 
@@ -108,11 +113,12 @@ type daemon struct {
 
 // start opens the ports and starts the workers, control and metrics.
 func start(cfg *config.Config, log *slog.Logger) (_ *daemon, err error) {
-	ports, plan, at, err := openPorts(cfg, log)
+	opened, err := openPorts(cfg, log)
 	if err != nil {
 		return nil, err
 	}
-	d := &daemon{cfg: cfg, log: log, ports: ports, failed: make(chan error, 1)}
+	ports, plan, at := opened.ports, opened.plan, opened.at
+	d := &daemon{cfg: cfg, log: log, devices: opened, failed: make(chan error, 1)}
 	defer func() {
 		if err != nil {
 			d.stop()
@@ -138,7 +144,11 @@ func start(cfg *config.Config, log *slog.Logger) (_ *daemon, err error) {
 	if d.ctl, err = control.New(d.router, spec, log); err != nil {
 		return nil, err
 	}
-	d.report(plan, at)
+	f := d.facts()
+	f.Log(log)
+	if err := f.Err(); err != nil {
+		return nil, coded{exUnavailable, err}
+	}
 	ctx, cancel := context.WithCancel(context.Background())
 	d.cancel = cancel
 	if cfg.Metrics != "" {
@@ -159,7 +169,51 @@ func start(cfg *config.Config, log *slog.Logger) (_ *daemon, err error) {
 	d.tasks.Go(func() { d.ctl.Run(ctx) })
 	d.reloads.Start(time.Now())
 	log.Info("forwarding", "workers", plan.Workers)
+	d.tasks.Go(func() { d.ready(ctx) })
 	return d, nil
+}
+
+// How long a port that had a carrier may take to have it again: cards negotiate
+// the link anew for seconds when they are opened by netmap.
+const (
+	linkPatience = 10 * time.Second
+	linkInterval = 50 * time.Millisecond
+)
+
+// ready waits until all ports that had a carrier before they were opened have it
+// again, and tells the service manager.
+func (d *daemon) ready(ctx context.Context) {
+	began := time.Now()
+	t := time.NewTicker(linkInterval)
+	defer t.Stop()
+	for {
+		down := d.waitedFor()
+		if len(down) == 0 || time.Since(began) > linkPatience {
+			if len(down) > 0 {
+				d.log.Warn("ports have no carrier any more", "ports", down)
+			}
+			break
+		}
+		select {
+		case <-ctx.Done():
+			return
+		case <-t.C:
+		}
+	}
+	d.log.Info("ready", "after", time.Since(began).Round(time.Millisecond))
+	if err := notify("READY=1"); err != nil {
+		d.log.Error("service manager not told", "err", err)
+	}
+}
+
+// waitedFor returns the ports that had a carrier before and have none now.
+func (d *daemon) waitedFor() (names []string) {
+	for i, p := range d.ports {
+		if d.before[i].Carrier && !p.Device.LinkUp() {
+			names = append(names, p.Name)
+		}
+	}
+	return names
 }
 
 // burst returns how many packets workers take at once: what cfg asks for, or
@@ -219,37 +273,7 @@ func (d *daemon) stop() {
 	if d.router != nil {
 		d.router.Close()
 	}
-	closePorts(d.ports, d.log)
-}
-
-// report tells what was opened, and what could be better.
-func (d *daemon) report(plan dataplane.Plan, at setup.Placement) {
-	for i, p := range d.ports {
-		d.log.Info("port", "port", p.Name, "backend", p.Backend, "driver", p.Driver, "mode", p.Mode, "zerocopy", p.ZeroCopy,
-			"mac", p.MAC.String(), "mtu", d.router.State().Ports[i].MTU, "host", p.Info.Host, "rx_rings", p.RXRings, "tx_rings", p.TXRings,
-			"rx_slots", p.RXSlots, "tx_slots", p.TXSlots, "bufsize", p.BufSize, "rx_workers", plan.Ports[i].RX, "tx_workers", plan.Ports[i].TX)
-		for _, q := range p.Queues {
-			if q.RX != nil {
-				d.log.Debug("queue", "port", p.Name, "queue", q.Index, "worker", q.Worker, "region", q.RX.Region().Name())
-			}
-		}
-	}
-	for i, a := range d.ports {
-		for _, b := range d.ports[i+1:] {
-			if ra, rb := a.Queues[0].Region(), b.Queues[0].Region(); ra != rb {
-				d.log.Info("frames between two ports are copied, their memory regions differ", "port", a.Name, "region", ra.Name(), "other", b.Name, "other_region", rb.Name())
-			}
-		}
-	}
-	if most, least := plan.Imbalance(); most > least+1 || least == 0 {
-		d.log.Warn("workers read different numbers of queues: set the ports' queues or option workers", "most", most, "least", least)
-	}
-	if plan.Workers > len(at.Workers) && d.cfg.Options.Idle == config.Busy {
-		d.log.Warn("workers that never sleep share CPUs, each loses packets while others run: set option workers or option idle", "workers", plan.Workers, "cpus", at.Workers)
-	}
-	if at.Rest == nil {
-		d.log.Info("workers take every CPU: metrics and control share them", "cpus", at.Workers)
-	}
+	d.close(d.log)
 }
 
 // serve handles signals until one ends the program.
@@ -281,6 +305,9 @@ func (d *daemon) serve(stop, hup <-chan os.Signal, status bool) error {
 		select {
 		case s := <-stop:
 			d.log.Info("stopping", "signal", s.String())
+			if err := notify("STOPPING=1"); err != nil {
+				d.log.Error("service manager not told", "err", err)
+			}
 			return nil
 		case err := <-d.failed:
 			return err

@@ -15,11 +15,19 @@ import (
 	"bytes"
 	"errors"
 	"io"
+	"io/fs"
 	"net"
 )
 
 // ErrBusy says that another process has the settings of the interface.
 var ErrBusy = errors.New("another nmfwd has it")
+
+// noInterface is the error about an interface, by name or index, that is not
+// there.
+type noInterface string
+
+func (e noInterface) Error() string { return "nic: " + string(e) + ": there is no such interface" }
+func (e noInterface) Unwrap() error { return fs.ErrNotExist }
 
 // A System is what the package asks of the operating system. Open returns the
 // real one. Errors about an interface that is not there wrap fs.ErrNotExist.

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"io/fs"
 	"net"
 	"strconv"
 	"strings"
@@ -40,7 +39,7 @@ func (s *system) Space() string { return "" }
 // fail says which interface an error is about, and that it is gone.
 func fail(name, what string, err error) error {
 	if errors.Is(err, unix.ENXIO) {
-		return fmt.Errorf("nic: %s: there is no such interface: %w", name, fs.ErrNotExist)
+		return noInterface(name)
 	}
 	return fmt.Errorf("nic: %s: %s: %w", name, what, err)
 }
@@ -73,7 +72,7 @@ func (s *system) set(name string, req uint, union []byte, what string) error {
 func (s *system) Name(index int) (string, error) {
 	i, err := net.InterfaceByIndex(index)
 	if err != nil {
-		return "", fmt.Errorf("nic: interface %d: %w: %w", index, err, fs.ErrNotExist)
+		return "", noInterface(strconv.Itoa(index))
 	}
 	return i.Name, nil
 }

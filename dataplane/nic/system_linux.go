@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"io/fs"
 	"os"
 	"runtime"
 	"strconv"
@@ -47,7 +46,7 @@ func (s *system) Space() string { return s.space }
 // fail says which interface an error is about, and that it is gone.
 func fail(name, what string, err error) error {
 	if errors.Is(err, unix.ENODEV) || errors.Is(err, unix.ENXIO) {
-		return fmt.Errorf("nic: %s: there is no such interface: %w", name, fs.ErrNotExist)
+		return noInterface(name)
 	}
 	return fmt.Errorf("nic: %s: %s: %w", name, what, err)
 }
@@ -74,7 +73,7 @@ func (s *system) Name(index int) (string, error) {
 	}
 	r.SetUint32(uint32(index))
 	if err := unix.IoctlIfreq(s.fd, unix.SIOCGIFNAME, r); err != nil {
-		return "", fail("interface "+strconv.Itoa(index), "name", err)
+		return "", fail(strconv.Itoa(index), "name", err)
 	}
 	return r.Name(), nil
 }

@@ -227,11 +227,13 @@ func (f *Facts) judge(r *reporter, p *Port) {
 			r.add(Warn, "nmfwd restore "+p.Name, "an nmfwd that was killed has left settings changed")
 		}
 	}
-	if p.Plain {
+	if !f.Opened {
 		f.size(r, p)
+	}
+	if p.Plain {
 		return
 	}
-	if !p.Up {
+	if !p.Up && !f.Opened {
 		r.add(Refuse, t.Up(p.Name), "the interface is down")
 	}
 	switch {
@@ -249,7 +251,6 @@ func (f *Facts) judge(r *reporter, p *Port) {
 	if f.Opened && !p.ZeroCopy && p.Mode == "native" && !netmap {
 		r.add(Note, "", "the kernel copies each frame: driver %s has no zero copy, or another port's has none", p.Driver)
 	}
-	f.size(r, p)
 	f.offloads(r, p)
 	if p.RXPause || p.TXPause { // B61
 		r.add(Warn, t.NoPause(&p.Info), "pause frames are on: a full receiver stops its sender, and what is lost is lost where nobody counts it")
@@ -263,7 +264,8 @@ func (f *Facts) judge(r *reporter, p *Port) {
 	}
 }
 
-// size compares the MTU with the device's and with the buffers.
+// size compares the MTU with the device's and with the buffers, which opening a
+// port does as well.
 func (f *Facts) size(r *reporter, p *Port) {
 	if !p.Plain && p.MTU > p.Info.MTU {
 		r.add(Refuse, f.Tools.MTU(p.Name, p.MTU), "mtu %d is more than the interface's %d", p.MTU, p.Info.MTU)

@@ -1,0 +1,76 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+
+	"nmfwd/config"
+	"nmfwd/dataplane/nic"
+)
+
+type checkCmd struct {
+	Config string `short:"c" required:"" placeholder:"FILE" help:"The configuration, routes.conf."`
+}
+
+// Run prints the report of a start without starting. Its error is what would
+// keep nmfwd from starting.
+func (c *checkCmd) Run() error {
+	cfg, err := loadConfig(c.Config)
+	if err != nil {
+		return err
+	}
+	warn(cfg.Warnings)
+	if err := cfg.Resolve(kernelAddrs); err != nil {
+		return err
+	}
+	sys, err := nic.Open()
+	if err != nil {
+		return err
+	}
+	defer sys.Close()
+	f := foresee(cfg, sys)
+	if len(cfg.Ports) == 0 {
+		return noPorts(c.Config)
+	}
+	if err := f.Write(os.Stdout); err != nil {
+		return err
+	}
+	if errs := cfg.Unsupported(); errs != nil {
+		return config.Errors(errs)
+	}
+	err = f.Err()
+	if err != nil && exitCode(err) == exOSErr {
+		err = coded{exUnavailable, err}
+	}
+	return err
+}
+
+type restoreCmd struct {
+	Port string `arg:"" help:"The port, as in routes.conf."`
+}
+
+// Run gives a port the settings back that an nmfwd changed that was killed.
+func (c *restoreCmd) Run() error {
+	sys, err := nic.Open()
+	if err != nil {
+		return err
+	}
+	defer sys.Close()
+	set, err := nic.Restore(sys, "", c.Port)
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		fmt.Printf("%s: nothing to restore: no nmfwd has left settings changed\n", c.Port)
+		return nil
+	case errors.Is(err, nic.ErrBusy):
+		return coded{exUnavailable, err}
+	case err != nil:
+		return err
+	case len(set) == 0:
+		fmt.Printf("%s: nothing to restore: all settings are as they were before nmfwd\n", c.Port)
+		return nil
+	}
+	fmt.Printf("%s: restored, as by: %s\n", c.Port, tools.Settings(c.Port, set))
+	return nil
+}

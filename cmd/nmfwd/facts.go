@@ -1,0 +1,166 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+
+	"nmfwd/cmd/nmfwd/report"
+	"nmfwd/cmd/nmfwd/setup"
+	"nmfwd/config"
+	"nmfwd/dataplane"
+	"nmfwd/dataplane/afxdp"
+	"nmfwd/dataplane/netmap"
+	"nmfwd/dataplane/nic"
+)
+
+// purpose says what a device is to carry.
+func purpose(cfg *config.Config, p *config.Port, kind int) nic.Purpose {
+	want := nic.Purpose{Name: p.Name, Netmap: backends[kind].name == "netmap", Host: p.Host, VLANs: tagged(cfg, p), MACs: p.VMACs, Keep: p.OffloadKeep}
+	if p.MAC != nil {
+		want.MACs = append(want.MACs[:len(want.MACs):len(want.MACs)], p.MAC)
+	}
+	return want
+}
+
+// tagged reports whether there are VLANs on a device.
+func tagged(cfg *config.Config, p *config.Port) bool {
+	for _, v := range cfg.VLANs {
+		if cfg.Ports[v.Parent].Name == p.Name {
+			return true
+		}
+	}
+	return false
+}
+
+// plain reports whether no interface stands behind a device: it is a VALE port
+// or an end of a pipe.
+func plain(p *config.Port) bool { return strings.ContainsAny(p.Name, ":{}") }
+
+// threads adds what is known of workers to f.
+func threads(f *report.Facts, cfg *config.Config, plan dataplane.Plan, at setup.Placement) {
+	f.Tools, f.Workers, f.CPUs, f.Rest = tools, plan.Workers, at.Workers, at.Rest
+	f.Busy = cfg.Options.Idle == config.Busy
+	f.Native = cfg.Options.Require != config.RequireNothing
+	f.Most, f.Least = plan.Imbalance()
+}
+
+// foresee returns what a start with cfg would find, and why it would fail. It
+// opens no port and changes nothing.
+func foresee(cfg *config.Config, sys nic.System) *report.Facts {
+	devices := cfg.Devices()
+	f := &report.Facts{Tools: tools}
+	refuse := func(port string, err error) { f.Refused = append(f.Refused, report.Refusal{Port: port, Err: err}) }
+	kinds := make([]int, len(devices))
+	rings := make([]dataplane.Rings, len(devices))
+	hosts := make([]bool, len(devices))
+	var probed []*dataplane.Port
+	for i := range devices {
+		p := &devices[i]
+		q := report.Port{Plain: plain(p), MTU: p.MTU, VLANs: tagged(cfg, p)}
+		var err error
+		if kinds[i], err = choose(p); err != nil {
+			refuse(p.Name, err)
+			continue
+		}
+		q.Backend = backends[kinds[i]].name
+		hosts[i] = p.Host && backends[kinds[i]].hosts(p.Name)
+		q.Host = p.Host && !q.Plain
+		if !q.Plain {
+			if q.Info, err = sys.Info(p.Name); err != nil {
+				refuse(p.Name, coded{exUnavailable, fmt.Errorf("%v: %w", p.Pos, err)})
+				continue
+			}
+			want := purpose(cfg, p, kinds[i])
+			s := want.Plan(&q.Info)
+			q.Set, q.Stay = s.Set, s.Stay
+			left, err := nic.Left(sys, "", &q.Info)
+			q.Left, q.Busy = left, errors.Is(err, nic.ErrBusy)
+		}
+		if rings[i], err = backends[kinds[i]].probe(p.Name); err == nil && q.Backend == "netmap" {
+			err = setQueues(p, kinds[i]) // which only compares
+		} else if err == nil && p.Queues != 0 {
+			rings[i] = dataplane.Rings{RX: p.Queues, TX: p.Queues}
+		}
+		if err != nil {
+			refuse(p.Name, coded{exUnavailable, fmt.Errorf("%v: %w", p.Pos, err)})
+			continue
+		}
+		q.Name, q.Rings = p.Name, rings[i]
+		if err := buffers(cfg, p, &q); err != nil {
+			refuse(p.Name, coded{exUnavailable, fmt.Errorf("%v: %w", p.Pos, err)})
+		}
+		f.Ports = append(f.Ports, q)
+		probed = append(probed, &dataplane.Port{Info: dataplane.Info{Name: p.Name, MAC: q.MAC, Host: q.Host}})
+	}
+	if err := checkHost(cfg, probed); err != nil {
+		refuse("", err)
+	}
+	if len(probed) < len(devices) {
+		return f // what there is to plan for is not known
+	}
+	cpus, err := dataplane.CPUs()
+	if err != nil {
+		refuse("", err)
+		return f
+	}
+	plan, at, err := setup.Plan(cfg, rings, cpus)
+	if err != nil {
+		refuse("", coded{exDataErr, err})
+		return f
+	}
+	threads(f, cfg, plan, at)
+	for i := range f.Ports {
+		f.Ports[i].Owners, f.Ports[i].Spare = plan.Ports[i], plan.Spare(hosts)
+	}
+	f.Memory = netmapMemory()
+	if n := cfg.Options.BufferSize; n != 0 {
+		f.Memory.BufSize = n
+	}
+	return f
+}
+
+// buffers finds out how a device's mode, slots and buffers will be.
+func buffers(cfg *config.Config, p *config.Port, q *report.Port) (err error) {
+	if q.Backend == "afxdp" {
+		q.BufSize, err = afxdp.BufSize(p.Name, cfg.Options.BufferSize, q.Info.MTU)
+		return err
+	}
+	if q.RXSlots, q.TXSlots, err = netmap.Slots(p.Name); err != nil {
+		return err
+	}
+	if q.BufSize = cfg.Options.BufferSize; q.BufSize == 0 {
+		q.BufSize = netmapMemory().BufSize
+	}
+	if q.Plain {
+		return nil
+	}
+	i, err := netmap.System().Interface(p.Name)
+	if q.Mode = "emulated"; i.Native {
+		q.Mode = "native"
+	}
+	return err
+}
+
+// facts returns what was found when the ports were opened.
+func (d *daemon) facts() *report.Facts {
+	f := &report.Facts{Opened: true}
+	threads(f, d.cfg, d.plan, d.at)
+	changes := d.settings.Changes()
+	for i, o := range d.ports {
+		p := &d.cfg.Ports[d.cfg.Port(o.Name)]
+		q := report.Port{
+			Info: d.before[i], Plain: plain(p), Backend: o.Backend, Mode: o.Mode, ZeroCopy: o.ZeroCopy, Region: o.Queues[0].Region().Name(),
+			Rings: dataplane.Rings{RX: o.RXRings, TX: o.TXRings}, RXSlots: o.RXSlots, TXSlots: o.TXSlots, BufSize: o.BufSize, MTU: d.router.State().Ports[i].MTU,
+			Host: o.Info.Host, VLANs: tagged(d.cfg, p), Owners: d.plan.Ports[i],
+		}
+		q.Name, q.MAC, q.Driver = o.Name, o.MAC, o.Driver
+		for _, c := range changes {
+			if c.Name == o.Name {
+				q.Set, q.Stay, q.SetErr, q.Left = c.Set, c.Stay, c.Err, c.Left
+			}
+		}
+		f.Ports = append(f.Ports, q)
+	}
+	return f
+}
