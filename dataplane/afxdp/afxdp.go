@@ -15,9 +15,10 @@
 //
 // A frame is one buffer: a port whose MTU does not fit the largest one, a page
 // less 274 bytes, is refused. A tag that the device took out of a frame is not
-// seen, so receive VLAN offload is switched off while a port is open; on a veth
-// it is the other end's transmit VLAN offload that hides tags. A device that is
-// removed stays silent; one that is made again under its name needs a restart.
+// seen: receive VLAN offload is to be off, and the device to hear all that is
+// ours, before a port is opened (package nic); on a veth it is the other end's
+// transmit VLAN offload that hides tags. A device that is removed stays silent;
+// one that is made again under its name needs a restart.
 //
 // See Documentation/networking/af_xdp.rst of the kernel.
 package afxdp
@@ -40,7 +41,7 @@ type Options struct {
 	RXSlots, TXSlots int
 
 	// Note, if set, is called with each choice that the user should be told of:
-	// a mode that was refused and why, an offload that was switched off.
+	// a mode that was refused and why.
 	Note func(text string)
 }
 

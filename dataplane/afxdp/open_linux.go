@@ -13,6 +13,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"nmfwd/dataplane"
+	"nmfwd/dataplane/nic"
 )
 
 // Open opens the ports of cfgs in the network namespace of the calling thread,
@@ -46,7 +47,7 @@ func Open(cfgs []dataplane.PortConfig, opt Options) (ports []*dataplane.Port, er
 		return nil, err
 	}
 	for _, p := range o.ports {
-		if err := p.start(opt.note); err != nil {
+		if err := p.start(); err != nil {
 			return nil, err
 		}
 		ports = append(ports, o.port(p))
@@ -124,7 +125,7 @@ func (o *opener) prepare(cfg *dataplane.PortConfig) error {
 	}
 	o.frame = max(o.frame, size)
 
-	p := &port{cfg: cfg, name: cfg.Name, index: attrs.Index, mac: attrs.HardwareAddr, mtu: attrs.MTU, ctl: -1, member: -1}
+	p := &port{cfg: cfg, name: cfg.Name, index: attrs.Index, mac: attrs.HardwareAddr, mtu: attrs.MTU, ctl: -1}
 	o.ports = append(o.ports, p)
 	if p.ctl, err = control(); err != nil {
 		return err
@@ -301,7 +302,7 @@ func (o *opener) port(p *port) *dataplane.Port {
 	p.umem = o.umem
 	d := &dataplane.Port{
 		Info: dataplane.Info{
-			Name: p.name, MAC: p.mac, Backend: "afxdp", Driver: p.driver(), Mode: mode, ZeroCopy: o.zc,
+			Name: p.name, MAC: p.mac, Backend: "afxdp", Driver: nic.Driver(p.ctl, p.name), Mode: mode, ZeroCopy: o.zc,
 			RXRings: len(p.cfg.Owners.RX), TXRings: len(p.cfg.Owners.TX), RXSlots: p.rxSlots, TXSlots: p.txSlots,
 			BufSize: o.frame - headroom, MTU: p.mtu, Host: p.cfg.Host,
 		},

@@ -27,11 +27,9 @@ type port struct {
 	rings            dataplane.Rings
 	rxSlots, txSlots int
 	native           bool
-	untagging        bool // VLAN offload was on and has to be restored
 
 	ctl     int             // for ioctl(2) in the namespace of the port
 	nl      *netlink.Handle // the same for netlink(7)
-	member  int             // packet socket that holds the memberships, or -1
 	prog    *program
 	link    link.Link
 	sockets []*socket
@@ -97,39 +95,8 @@ func (p *port) occupied(err error) error {
 	return fmt.Errorf("afxdp: port %s: %s is on the port already: end the program that uses it; if none does, ip link set dev %s xdp off: %w", p.name, what, p.name, err)
 }
 
-// ethFlagRXVLAN is ETH_FLAG_RXVLAN of linux/ethtool.h.
-const ethFlagRXVLAN = 1 << 8
-
-// vlanOffload switches receive VLAN offload, which hides tags from an XDP
-// program, and reports whether that changed it.
-func (p *port) vlanOffload(on bool) (changed bool, err error) {
-	r, err := p.ifreq()
-	if err != nil {
-		return false, err
-	}
-	v := value{cmd: unix.ETHTOOL_GFLAGS}
-	if err := ethtoolValue(p.ctl, r.Name(), &v); err != nil || v.data&ethFlagRXVLAN != 0 == on {
-		return false, nil // a driver without flags has no such offload
-	}
-	v.cmd = unix.ETHTOOL_SFLAGS
-	v.data ^= ethFlagRXVLAN
-	err = ethtoolValue(p.ctl, r.Name(), &v)
-	return err == nil, err
-}
-
 // start lets frames in: from here on the program finds the sockets.
-func (p *port) start(note func(format string, args ...any)) error {
-	if err := p.join(); err != nil {
-		return err
-	}
-	if !p.cfg.Keep {
-		var err error
-		if p.untagging, err = p.vlanOffload(false); p.untagging {
-			note("port %s: receive VLAN offload switched off until the end (ethtool --offload %s rxvlan off)", p.name, p.name)
-		} else if err != nil {
-			note("port %s: receive VLAN offload stays on, tagged frames are taken for untagged ones: %v", p.name, err)
-		}
-	}
+func (p *port) start() error {
 	for _, s := range p.sockets {
 		if s.rx == nil {
 			continue
@@ -139,49 +106,6 @@ func (p *port) start(note func(format string, args ...any)) error {
 		}
 	}
 	return nil
-}
-
-// join makes the device receive what it would filter out: all multicast without
-// a host, and further addresses of ours. The kernel undoes it when the socket is
-// closed, by whatever end of the process.
-func (p *port) join() error {
-	var err error
-	if p.member, err = unix.Socket(unix.AF_PACKET, unix.SOCK_RAW|unix.SOCK_CLOEXEC, 0); err != nil {
-		p.member = -1
-		return fmt.Errorf("afxdp: port %s: packet socket: %w%s", p.name, err, hint(err))
-	}
-	add := func(m unix.PacketMreq) error {
-		m.Ifindex = int32(p.index)
-		if err := unix.SetsockoptPacketMreq(p.member, unix.SOL_PACKET, unix.PACKET_ADD_MEMBERSHIP, &m); err != nil {
-			return fmt.Errorf("afxdp: port %s: join: %w", p.name, err)
-		}
-		return nil
-	}
-	if !p.cfg.Host {
-		if err := add(unix.PacketMreq{Type: unix.PACKET_MR_ALLMULTI}); err != nil {
-			return err
-		}
-	}
-	for _, mac := range p.cfg.MACs {
-		if bytes.Equal(mac, p.mac) {
-			continue
-		}
-		m := unix.PacketMreq{Type: unix.PACKET_MR_UNICAST, Alen: uint16(len(mac))}
-		copy(m.Address[:], mac)
-		if err := add(m); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-// driver returns the name of the kernel driver, "" where it is unknown.
-func (p *port) driver() string {
-	info, err := unix.IoctlGetEthtoolDrvinfo(p.ctl, p.name)
-	if err != nil {
-		return ""
-	}
-	return unix.ByteSliceToString(info.Driver[:])
 }
 
 // ifreq returns a request about the device by the name that it has now. The
@@ -335,10 +259,6 @@ func (p *port) release() (err error) {
 		err = p.link.Close()
 		p.link = nil
 	}
-	if p.untagging {
-		_, _ = p.vlanOffload(true) // the device may be gone
-		p.untagging = false
-	}
 	err = errors.Join(err, p.closeSockets())
 	if p.prog != nil {
 		p.prog.close()
@@ -348,11 +268,9 @@ func (p *port) release() (err error) {
 		p.nl.Close()
 		p.nl = nil
 	}
-	for _, fd := range []*int{&p.member, &p.ctl} {
-		if *fd >= 0 {
-			err = errors.Join(err, unix.Close(*fd))
-			*fd = -1
-		}
+	if p.ctl >= 0 {
+		err = errors.Join(err, unix.Close(p.ctl))
+		p.ctl = -1
 	}
 	return err
 }

@@ -8,6 +8,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"nmfwd/dataplane"
+	"nmfwd/dataplane/nic"
 )
 
 // Probe returns the numbers of receive and transmit queues that device name
@@ -28,9 +29,8 @@ func Probe(name string) (dataplane.Rings, error) {
 // rings asks the driver for the queues in use. A driver that cannot tell has as
 // many as the device was made with.
 func rings(ctl int, attrs *netlink.LinkAttrs) dataplane.Rings {
-	c := channels{cmd: unix.ETHTOOL_GCHANNELS}
-	if err := ethtoolChannels(ctl, attrs.Name, &c); err == nil && c.combined+max(c.rx, c.tx) > 0 {
-		return dataplane.Rings{RX: int(c.combined + c.rx), TX: int(c.combined + c.tx)}
+	if c, err := nic.GetChannels(ctl, attrs.Name); err == nil && c.Combined+max(c.RX, c.TX) > 0 {
+		return dataplane.Rings{RX: c.Combined + c.RX, TX: c.Combined + c.TX}
 	}
 	return dataplane.Rings{RX: max(attrs.NumRxQueues, 1), TX: max(attrs.NumTxQueues, 1)}
 }
@@ -45,26 +45,24 @@ func SetQueues(name string, n int) error {
 		return err
 	}
 	defer unix.Close(ctl)
-	c := channels{cmd: unix.ETHTOOL_GCHANNELS}
-	if err := ethtoolChannels(ctl, name, &c); err != nil {
+	c, err := nic.GetChannels(ctl, name)
+	if err != nil {
 		return fmt.Errorf("afxdp: port %s: the driver cannot change the number of queues: %w", name, err)
 	}
-	want := c
-	want.cmd = unix.ETHTOOL_SCHANNELS
-	most := c.maxCombined
+	want, most := c, c.MaxCombined
 	if most > 0 {
-		want.combined, want.rx, want.tx = uint32(n), 0, 0
+		want.Combined, want.RX, want.TX = n, 0, 0
 	} else {
-		most = min(c.maxRX, c.maxTX)
-		want.rx, want.tx = uint32(n), uint32(n)
+		most = min(c.MaxRX, c.MaxTX)
+		want.RX, want.TX = n, n
 	}
-	if n < 1 || n > int(most) {
+	if n < 1 || n > most {
 		return fmt.Errorf("afxdp: port %s: %d queues: the device has 1 to %d", name, n, most)
 	}
-	if want.combined == c.combined && want.rx == c.rx && want.tx == c.tx {
+	if want == c {
 		return nil
 	}
-	if err := ethtoolChannels(ctl, name, &want); err != nil {
+	if err := nic.SetChannels(ctl, name, want); err != nil {
 		return fmt.Errorf("afxdp: port %s: set %d queues (ethtool --set-channels): %w%s", name, n, err, hint(err))
 	}
 	return nil

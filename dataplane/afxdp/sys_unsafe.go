@@ -16,23 +16,6 @@ type desc struct {
 	options uint32
 }
 
-// channels is struct ethtool_channels of linux/ethtool.h.
-type channels struct {
-	cmd                                 uint32
-	maxRX, maxTX, maxOther, maxCombined uint32
-	rx, tx, other, combined             uint32
-}
-
-// value is struct ethtool_value of linux/ethtool.h.
-type value struct{ cmd, data uint32 }
-
-// ifreq is struct ifreq of linux/if.h with ifr_data in use.
-type ifreq struct {
-	name [unix.IFNAMSIZ]byte
-	data unsafe.Pointer
-	_    [24 - unsafe.Sizeof(uintptr(0))]byte
-}
-
 // indexAt returns the ring index at byte off of mem.
 func indexAt(mem []byte, off uint64) *atomic.Uint32 {
 	return (*atomic.Uint32)(unsafe.Pointer(&mem[off : off+4][0]))
@@ -83,24 +66,6 @@ func getsockopt(fd, opt int, p unsafe.Pointer, size uintptr) error {
 	if errno == 0 && uintptr(n) < size {
 		return unix.ENOPROTOOPT // a kernel before 5.4 has no ring flags
 	}
-	return errnoErr(errno)
-}
-
-// ethtoolChannels carries out cmd, ETHTOOL_GCHANNELS or ETHTOOL_SCHANNELS.
-func ethtoolChannels(fd int, name string, c *channels) error {
-	return ethtool(fd, name, unsafe.Pointer(c))
-}
-
-// ethtoolValue carries out a command on a struct ethtool_value.
-func ethtoolValue(fd int, name string, v *value) error {
-	return ethtool(fd, name, unsafe.Pointer(v))
-}
-
-func ethtool(fd int, name string, data unsafe.Pointer) error {
-	var r ifreq
-	copy(r.name[:unix.IFNAMSIZ-1], name)
-	r.data = data
-	_, _, errno := unix.Syscall(unix.SYS_IOCTL, uintptr(fd), unix.SIOCETHTOOL, uintptr(unsafe.Pointer(&r)))
 	return errnoErr(errno)
 }
 
