@@ -1,12 +1,16 @@
 package dataplane
 
+import "nmfwd/dataplane/wire"
+
 // Slow returns what decide and rewrite make of a frame that comes in by a port,
 // without the shortcuts of forward: the frame as sent, without padding, or nil.
 func (st *State) Slow(port int, frame []byte) []byte {
-	p := append([]byte(nil), frame...)
-	a, v := st.decide(&st.Ports[port], p, len(p))
-	if v != forward4 && v != forward6 {
+	r := NewRegion("", append(append([]byte(nil), frame...), make([]byte, wire.VLANLen)...), len(frame)+wire.VLANLen, nil)
+	s := Slot{Len: uint16(len(frame))}
+	d := st.decide(&st.Ports[port], r.Bytes(&s), len(frame))
+	if d.adj == nil {
 		return nil
 	}
-	return p[:rewrite(a, v, p)]
+	n := r.rewrite(&s, &d)
+	return r.Bytes(&s)[:n]
 }

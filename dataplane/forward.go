@@ -1,8 +1,6 @@
 package dataplane
 
 import (
-	"encoding/binary"
-
 	"nmfwd/dataplane/wire"
 	"nmfwd/fib"
 )
@@ -13,7 +11,7 @@ type verdict uint8
 
 const (
 	forward4 verdict = 0x80
-	forward6 verdict = 0x81
+	forward6 verdict = 0x81 // forward4 + 1
 	toHost   verdict = 0x82
 	punt     verdict = 0x40 // + Kind
 )
@@ -45,27 +43,58 @@ var faults = [...]verdict{
 	wire.BadChecksum: verdict(DropBadChecksum),
 }
 
+// A decision says what becomes of a frame.
+type decision struct {
+	verdict verdict
+	head    int            // length of the Ethernet header, with its tag if it names port
+	port    *PortState     // that the frame came in by: the queue's, or a VLAN on it
+	adj     *fib.Adjacency // that it is to be forwarded by, else nil
+}
+
 // decide says what becomes of a frame that came in by port and starts in p,
-// with n bytes in all: p is the whole frame, or its first slot. The adjacency
-// is set when the frame is to be forwarded. Nothing is written.
-func (st *State) decide(port *PortState, p []byte, n int) (*fib.Adjacency, verdict) {
+// with n bytes in all: p is the whole frame, or its first slot. Nothing is
+// written.
+func (st *State) decide(port *PortState, p []byte, n int) decision {
+	d := decision{head: wire.EthernetLen, port: port}
 	if len(p) < wire.EthernetLen {
-		return nil, verdict(DropTruncated)
+		d.verdict = verdict(DropTruncated)
+		return d
 	}
 	eth := wire.Ethernet(p)
-	if dst := eth.Destination(); dst != port.MAC && !port.ours(dst) {
-		return nil, port.notOurs(p, dst)
+	t := eth.Type()
+	if t == wire.TypeVLAN && len(p) >= wire.EthernetLen+wire.VLANLen {
+		if v := st.vlan(port, eth.TCI()); v != nil {
+			d.port, d.head = v, wire.EthernetLen+wire.VLANLen
+			t = eth.TaggedType()
+		}
 	}
-	if n > port.MTU+wire.EthernetLen+wire.VLANLen {
-		return nil, verdict(DropOversize)
+	b, n := p[d.head:], n-d.head
+	switch dst := eth.Destination(); {
+	case dst != d.port.MAC && !d.port.ours(dst):
+		d.verdict = d.port.notOurs(t, b, dst)
+	case n > d.port.MTU+wire.EthernetLen+wire.VLANLen-d.head:
+		d.verdict = verdict(DropOversize)
+	case t == wire.TypeIPv4:
+		d.adj, d.verdict = st.decide4(d.port, b, n)
+	case t == wire.TypeIPv6:
+		d.adj, d.verdict = st.decide6(d.port, b, n)
+	default:
+		d.verdict = d.port.otherType(t)
 	}
-	switch binary.LittleEndian.Uint16(p[12:]) {
-	case wire.TypeIPv4>>8 | wire.TypeIPv4&0xff<<8:
-		return st.decide4(port, p[wire.EthernetLen:], n-wire.EthernetLen)
-	case wire.TypeIPv6>>8 | wire.TypeIPv6&0xff<<8:
-		return st.decide6(port, p[wire.EthernetLen:], n-wire.EthernetLen)
+	return d
+}
+
+// vlan returns the port that a tag on a frame that came in by port names, or
+// nil. A tag of VLAN 0 says a priority only (IEEE 802.1Q, 6.9).
+func (st *State) vlan(port *PortState, tci uint16) *PortState {
+	id := tci & 0xfff
+	if id == 0 {
+		return port
 	}
-	return nil, port.otherType(eth.Type())
+	if port.VLANs == nil || port.VLANs[id] == 0 {
+		return nil
+	}
+	return &st.Ports[port.VLANs[id]]
 }
 
 // decide4 is decide for an IPv4 packet.
@@ -91,7 +120,7 @@ func (st *State) decide4(port *PortState, b []byte, n int) (*fib.Adjacency, verd
 		}
 	}
 	a := &st.FIB.Adj[st.FIB.V4.Lookup(dst)]
-	if a.Action != fib.Forward || linkLocal {
+	if a.HeadLen == 0 || linkLocal {
 		return nil, port.end(a, linkLocal, ip.TTL(), ip.TotalLen())
 	}
 	if ip.TTL() <= 1 {
@@ -127,7 +156,7 @@ func (st *State) decide6(port *PortState, b []byte, n int) (*fib.Adjacency, verd
 		}
 	}
 	a := &st.FIB.Adj[st.FIB.V6.Lookup(dh, dl)]
-	if a.Action != fib.Forward || linkLocal {
+	if a.HeadLen == 0 || linkLocal {
 		if a.Action == fib.Local && !port.Host && isND(ip) {
 			return nil, punt + verdict(PuntND)
 		}
@@ -178,15 +207,15 @@ func (p *PortState) local() verdict {
 	return punt + verdict(PuntLocal)
 }
 
-// notOurs is the verdict on a frame whose destination is no address of ours.
-func (p *PortState) notOurs(b []byte, dst wire.MAC) verdict {
+// notOurs is the verdict on a frame of type t with payload b whose destination
+// is no address of ours.
+func (p *PortState) notOurs(t uint16, b []byte, dst wire.MAC) verdict {
 	if dst&wire.Group == 0 {
 		return verdict(DropNotOurMAC)
 	}
 	if p.Host {
 		return toHost
 	}
-	b, t := b[wire.EthernetLen:], wire.Ethernet(b).Type()
 	switch t {
 	case wire.TypeIPv4:
 		if f := wire.CheckIPv4(b, len(b)); f != wire.OK {

@@ -2,6 +2,8 @@ package dataplane
 
 import (
 	"sync/atomic"
+
+	"nmfwd/dataplane/wire"
 )
 
 // line keeps what two threads write on different cache lines.
@@ -111,22 +113,31 @@ type injectRing struct {
 
 // newInjectRing returns a ring of n frames of size bytes.
 func newInjectRing(n, size int) *injectRing {
-	r := &injectRing{region: NewRegion("control", make([]byte, n*size), size, nil), slots: make([]Slot, n), out: make([]int32, n)}
+	r := &injectRing{region: NewRegion("control", make([]byte, n*(size+wire.VLANLen)), size+wire.VLANLen, nil), slots: make([]Slot, n), out: make([]int32, n)}
 	for i := range r.slots {
 		r.slots[i].Buf = uint32(i)
 	}
 	return r
 }
 
-// put copies a frame for outlet out into the ring and reports whether there
-// was room.
-func (r *injectRing) put(out int, frame []byte) bool {
+// put copies a frame for outlet out into the ring, with a VLAN tag where tci is
+// not 0 and padded with zeros to length least, and reports whether there was room.
+func (r *injectRing) put(out int, frame []byte, tci uint16, least int) bool {
 	tail := r.tail.Load()
-	if int(tail-r.head.Load()) == len(r.slots) || len(frame) > r.region.Stride() {
+	if int(tail-r.head.Load()) == len(r.slots) || len(frame)+wire.VLANLen > r.region.Stride() {
 		return false
 	}
 	i := tail & uint32(len(r.slots)-1)
-	r.slots[i].Len = uint16(copy(r.region.Buffer(i), frame))
+	b := r.region.Buffer(i)
+	n := copy(b, frame)
+	if tci != 0 {
+		const typeAt = wire.EthernetLen - 2
+		n = wire.PutTag(b, tci) + copy(b[typeAt+wire.VLANLen:], frame[typeAt:])
+	}
+	for ; n < least; n++ {
+		b[n] = 0
+	}
+	r.slots[i].Len = uint16(n)
 	r.out[i] = int32(out)
 	r.tail.Store(tail + 1)
 	return true
@@ -135,8 +146,8 @@ func (r *injectRing) put(out int, frame []byte) bool {
 // A Punt is a frame that a worker gave to control.
 type Punt struct {
 	Kind  Kind
-	Port  int
-	Frame []byte // valid until the callback that got it returns
+	Port  int    // number of the port or VLAN that it came in by
+	Frame []byte // without the VLAN's tag; valid until the callback that got it returns
 }
 
 // The punt rings of a worker, in the order in which control reads them. They are
@@ -178,17 +189,21 @@ func newPuntRing(n, size int) *puntRing {
 	return r
 }
 
-// put copies a frame in slots of region from into the ring and reports whether
-// there was room. What is longer than an entry is cut.
-func (r *puntRing) put(k Kind, port uint16, from *Region, frame []Slot) bool {
+// put copies a frame in slots of region from into the ring, without the tag of an
+// Ethernet header of head bytes, and reports whether there was room. What is
+// longer than an entry is cut.
+func (r *puntRing) put(k Kind, port uint16, from *Region, frame []Slot, head int) bool {
 	tail := r.tail.Load()
 	if int(tail-r.head.Load()) == len(r.entries) {
 		return false
 	}
 	e := &r.entries[tail&uint32(len(r.entries)-1)]
-	e.kind, e.port, e.len = k, port, 0
-	for i := range frame {
-		e.len += copy(e.data[e.len:], from.Bytes(&frame[i]))
+	const typeAt = wire.EthernetLen - 2
+	p := from.Bytes(&frame[0])
+	e.kind, e.port, e.len = k, port, copy(e.data, p[:typeAt])
+	e.len += copy(e.data[e.len:], p[head-(wire.EthernetLen-typeAt):])
+	for i := range frame[1:] {
+		e.len += copy(e.data[e.len:], from.Bytes(&frame[1+i]))
 	}
 	r.tail.Store(tail + 1)
 	return true

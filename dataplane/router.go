@@ -274,7 +274,7 @@ func (r *Router) State() *State { return r.state.Load() }
 // Publish makes st the state for all packets of later bursts, and wakes workers
 // that sleep: a link that came up is theirs to poll again.
 func (r *Router) Publish(st *State) {
-	for i := range st.Ports {
+	for i := range r.links {
 		l := &r.links[i]
 		if old := r.state.Load(); l.up.Swap(st.Ports[i].Up) != st.Ports[i].Up && old != nil {
 			l.changes.Add(1)
@@ -391,13 +391,18 @@ func (r *Router) Close() {
 	r.punt.close()
 }
 
-// Inject hands a frame to the worker that writes a TX queue of port, and
-// reports whether there was room for it: a frame longer than ControlFrame is
-// never taken. Only control calls it.
+// Inject hands an untagged frame to the worker that writes a TX queue of port, a
+// device or a VLAN on one, and reports whether there was room for it: a frame
+// longer than ControlFrame is never taken. Only control calls it.
 func (r *Router) Inject(port int, frame []byte) bool {
+	st := r.state.Load()
+	tci := st.Ports[port].TCI
+	if tci != 0 {
+		port = int(st.Ports[port].On)
+	}
 	for _, o := range r.tx[port] {
 		if o.worker != nil {
-			if !o.worker.inject.put(port, frame) {
+			if !o.worker.inject.put(port, frame, tci, r.ports[port].MinFrame) {
 				return false
 			}
 			o.worker.poller.wake.wake()

@@ -16,13 +16,19 @@ type State struct {
 
 // A PortState is the part of the State for one port.
 type PortState struct {
-	Number    uint16     // its index in State.Ports
+	Number    uint16     // its index in State.Ports; those of VLANs follow those of devices
 	MAC       wire.MAC   // frames to it are ours
 	MACs      []wire.MAC // and frames to these
 	MTU       int        // largest IP packet, bytes
 	Host      bool       // a host takes what is not for forwarding
 	Up        bool       // the port can send
 	LinkLocal [2]uint64  // the router's own on this port, where no host has it
+
+	// VLANs holds the numbers of the ports that are VLANs on this one, by VLAN
+	// ID, 0 for none. It is nil without any.
+	VLANs *[1 << 12]uint16
+	On    uint16 // of a VLAN: number of the port that it is on
+	TCI   uint16 // of a VLAN: IEEE 802.1Q tag control information of frames that control sends, else 0
 
 	// Every is the time that has to pass, in the long run, for each packet of one
 	// family that one queue of the port gives to control; what comes faster is

@@ -205,7 +205,7 @@ func (st *State) plain(port *PortState, region *Region, s []Slot, i, out int) (n
 		h.setHeader(a)
 		s[i].Len, s[i].Flags = uint16(wire.EthernetLen+length), flags
 		bytes += n
-		if to := int(a.Port); to != out {
+		if to := int(a.Out); to != out {
 			return i, to, bytes
 		}
 	}
@@ -227,18 +227,38 @@ func (w *Worker) add(o *outlet, s []Slot) {
 	o.n += len(s)
 }
 
-// rewrite makes the frame that starts in p the one to be sent, and returns the
-// length that it has to be cut to.
-func rewrite(a *fib.Adjacency, v verdict, p []byte) int {
-	*(*[wire.EthernetLen]byte)(p) = [wire.EthernetLen]byte(a.Head[:])
-	if p = p[wire.EthernetLen:]; v == forward4 {
-		ip := wire.IPv4(p)
-		ip.DecrementTTL()
-		return wire.EthernetLen + ip.TotalLen()
+// rewrite makes the frame of decision d whose first slot is f the one to be
+// sent. Where the new Ethernet header is longer and there is no room for it
+// before the frame, the packet moves. It returns the length of the frame; that
+// of f grows or shrinks with the header.
+func (r *Region) rewrite(f *Slot, d *decision) int {
+	a := d.adj
+	ip := r.Bytes(f)[d.head:]
+	var priority byte // PCP and DEI
+	if a.KeepPCP && d.head > wire.EthernetLen {
+		priority = byte(wire.Ethernet(r.Bytes(f)).TCI() >> 8 & 0xf0)
 	}
-	ip := wire.IPv6(p)
-	ip.DecrementHopLimit()
-	return wire.EthernetLen + ip.TotalLen()
+	n := int(a.HeadLen)
+	if d.verdict == forward4 {
+		wire.IPv4(ip).DecrementTTL()
+		n += wire.IPv4(ip).TotalLen()
+	} else {
+		wire.IPv6(ip).DecrementHopLimit()
+		n += wire.IPv6(ip).TotalLen()
+	}
+	grow := int(a.HeadLen) - d.head
+	if grow > int(f.Off) {
+		copy(r.Buffer(f.Buf)[int(f.Off)+int(a.HeadLen):], ip)
+	} else {
+		f.Off -= uint16(grow)
+	}
+	f.Len += uint16(grow)
+	p := r.Bytes(f)
+	copy(p, a.Head[:a.HeadLen])
+	if priority != 0 {
+		p[wire.EthernetLen] |= priority
+	}
+	return n
 }
 
 // forwardSlow is forward for the frame of any kind that s starts with, in one
@@ -256,16 +276,21 @@ func (w *Worker) forwardSlow(st *State, q *rxQueue, port *PortState, s []Slot) i
 	q.tally.add(cBytes, uint64(total))
 	p := q.region.Bytes(&s[0])
 	if s[more].Flags&More != 0 {
-		w.divert(st, q, verdict(DropInternal), p, s) // the queue cut a frame
+		w.divert(st, q, &decision{verdict: verdict(DropInternal)}, p, s) // the queue cut a frame
 		return len(s)
 	}
-	a, v := st.decide(port, p, total)
-	if v < forward4 || v > forward6 {
-		w.divert(st, q, v, p, s)
+	d := st.decide(port, p, total)
+	if d.adj == nil {
+		w.divert(st, q, &d, p, s)
+		return len(s)
+	}
+	if grow := int(d.adj.HeadLen) - d.head; grow > int(s[0].Off) && int(s[0].Off)+len(p)+grow > q.region.Stride() {
+		d.verdict = verdict(DropOversize)
+		w.divert(st, q, &d, p, s)
 		return len(s)
 	}
 	// What lies behind the packet is cut: slots that hold nothing else go free.
-	n := rewrite(a, v, p)
+	n := q.region.rewrite(&s[0], &d)
 	left, keep := n, 0
 	for left > 0 {
 		s[keep].Len = uint16(min(left, int(s[keep].Len)))
@@ -274,13 +299,14 @@ func (w *Worker) forwardSlow(st *State, q *rxQueue, port *PortState, s []Slot) i
 	}
 	last := &s[keep-1]
 	last.Flags &^= More
-	if short := w.out[a.Port].minFrame - n; short > 0 {
+	o := &w.out[d.adj.Out]
+	if short := o.minFrame - n; short > 0 {
 		q.region.pad(s[keep-1:keep], int(last.Len)+short)
 	}
 	for _, t := range s[keep:] {
 		w.free = append(w.free, t.Buf)
 	}
-	w.collect(&w.out[a.Port], s[:keep], SlotFlags(v&1)*flagIPv6)
+	w.collect(o, s[:keep], SlotFlags(d.verdict-forward4)*flagIPv6)
 	return len(s)
 }
 
@@ -293,8 +319,8 @@ func (w *Worker) collect(o *outlet, s []Slot, flags SlotFlags) {
 }
 
 // divert ends a frame that is not forwarded: p is its first slot, s all.
-func (w *Worker) divert(st *State, q *rxQueue, v verdict, p []byte, s []Slot) {
-	switch {
+func (w *Worker) divert(st *State, q *rxQueue, d *decision, p []byte, s []Slot) {
+	switch v := d.verdict; {
 	case v == toHost:
 		if o := &w.out[len(w.out)/2+q.port]; o.connected() {
 			w.collect(o, s, 0)
@@ -302,12 +328,12 @@ func (w *Worker) divert(st *State, q *rxQueue, v verdict, p []byte, s []Slot) {
 		}
 		q.tally.add(cDropped+int(DropHostFull), 1)
 	case v&punt != 0:
-		if w.puntTo(st, Kind(v&^punt), q, p, s) {
+		if w.puntTo(Kind(v&^punt), q, d, p, s) {
 			break
 		}
 		q.tally.add(cDropped+int(DropPuntFull), 1)
 	default:
-		if k, ok := faultKind(Reason(v), p); ok && w.puntTo(st, k, q, p, s) {
+		if k, ok := faultKind(Reason(v), p[d.head:]); ok && w.puntTo(k, q, d, p, s) {
 			break
 		}
 		q.tally.add(cDropped+int(v), 1)
@@ -317,19 +343,19 @@ func (w *Worker) divert(st *State, q *rxQueue, v verdict, p []byte, s []Slot) {
 	}
 }
 
-// puntTo gives control a copy of a frame, as divert has it, and reports whether
-// there was room and no limit is exceeded.
-func (w *Worker) puntTo(st *State, k Kind, q *rxQueue, p []byte, s []Slot) bool {
+// puntTo gives control a copy of a frame, as divert has it, without a tag that
+// names its port, and reports whether there was room and no limit is exceeded.
+func (w *Worker) puntTo(k Kind, q *rxQueue, d *decision, p []byte, s []Slot) bool {
 	l, family, ok := limits[k], 0, true
 	if l != noLimit {
-		family = int(p[wire.EthernetLen] >> 5 & 1) // version 4 or 6
-		every := int64(st.Ports[q.port].Every[l])
+		family = int(p[d.head] >> 5 & 1) // version 4 or 6
+		every := int64(d.port.Every[l])
 		if every == 0 {
 			return false
 		}
 		ok = q.limits[l][family].take(w.now, every, limitBursts[l])
 	}
-	if !ok || !w.punts[puntRings[k]].put(k, uint16(q.port), q.region, s) {
+	if !ok || !w.punts[puntRings[k]].put(k, d.port.Number, q.region, s, d.head) {
 		if l == LimitErrors {
 			q.tally.add(cLimited+family, 1)
 		}
@@ -340,14 +366,14 @@ func (w *Worker) puntTo(st *State, k Kind, q *rxQueue, p []byte, s []Slot) bool 
 	return true
 }
 
-// faultKind says as what a packet dropped for r, which starts in p, is punted
+// faultKind says as what a packet dropped for r, which starts in ip, is punted
 // where control can do something about it: tell its sender, or fragment it.
-func faultKind(r Reason, p []byte) (Kind, bool) {
+func faultKind(r Reason, ip []byte) (Kind, bool) {
 	switch r {
 	case DropTTL:
 		return PuntTTL, true
 	case DropTooBig:
-		if ip := p[wire.EthernetLen:]; ip[0]>>4 == 4 && !wire.IPv4(ip).DontFragment() {
+		if ip[0]>>4 == 4 && !wire.IPv4(ip).DontFragment() {
 			return PuntFragment, true
 		}
 		return PuntTooBig, true

@@ -22,7 +22,11 @@ const (
 type PortAttr struct {
 	MAC [6]byte // source of frames that leave by the port
 	MTU uint16  // largest IP packet, bytes
-	TCI uint16  // IEEE 802.1Q tag control information (PCP, DEI, VID), 0 for untagged frames
+
+	// Of a VLAN.
+	TCI     uint16 // IEEE 802.1Q tag control information (PCP, DEI, VID), 0 for untagged frames
+	On      uint16 // number of the port that the VLAN is on
+	KeepPCP bool   // a packet that came with a tag keeps its priority
 }
 
 // A want is what routes ask of an adjacency; routes that ask the same share it.
@@ -163,8 +167,13 @@ func (a *adjacencies) render(w *want) Adjacency {
 	}
 	copy(r.Head[0:6], h.mac[:])
 	copy(r.Head[6:12], p.MAC[:])
+	r.Out = w.port
 	n := 12
 	if p.TCI != 0 {
+		r.Out, r.KeepPCP = p.On, p.KeepPCP
+		if r.Action == Forward {
+			r.Action = Tagged
+		}
 		binary.BigEndian.PutUint16(r.Head[n:], 0x8100)
 		binary.BigEndian.PutUint16(r.Head[n+2:], p.TCI)
 		n += 4

@@ -33,9 +33,10 @@ const (
 	Blackhole               // discard silently
 	Reject                  // discard with an ICMP error
 	Verify                  // as Forward, and tell that the neighbor is in use
+	Tagged                  // rewrite and send with a VLAN tag
 )
 
-var actionNames = [...]string{"no route", "forward", "local", "broadcast", "glean", "resolve", "blackhole", "reject", "verify"}
+var actionNames = [...]string{"no route", "forward", "local", "broadcast", "glean", "resolve", "blackhole", "reject", "verify", "tagged"}
 
 // String returns the action's name.
 func (a Action) String() string {
@@ -50,12 +51,13 @@ func (a Action) String() string {
 type Adjacency struct {
 	Action   Action   // what to do
 	Family   uint8    // 4 or 6
-	HeadLen  uint8    // bytes of Head in use: 14, or 18 with a VLAN tag; 0 unless Action is Forward or Verify
-	_        uint8    //
+	HeadLen  uint8    // bytes of Head in use: 14 for Forward, 18 for Tagged, either for Verify, else 0
+	KeepPCP  bool     // with a tag: a packet that came with one keeps its priority
 	Port     uint16   // egress port number; for Local and Broadcast the port that owns the address
 	MTU      uint16   // largest IP packet in bytes: the smaller of the route's and the port's
 	Head     [18]byte // Ethernet header as sent: destination, source, tag if any, EtherType
-	_        [6]byte  //
+	Out      uint16   // number of the port that frames leave by: Port, or the one that the VLAN Port is on
+	_        [4]byte  //
 	Neighbor [16]byte // the neighbor's address: an IPv4 address in the first 4 bytes. Zero for Glean: the packet's destination
 	_        [16]byte // keeps the size of a cache line
 }
@@ -75,7 +77,7 @@ func (a *Adjacency) NeighborAddr() netip.Addr {
 // String returns what a does on one line.
 func (a *Adjacency) String() string {
 	switch a.Action {
-	case Forward, Verify:
+	case Forward, Verify, Tagged:
 		return fmt.Sprintf("%v port %d mtu %d neighbor %v head %x", a.Action, a.Port, a.MTU, a.NeighborAddr(), a.Head[:a.HeadLen])
 	case Resolve:
 		return fmt.Sprintf("resolve port %d mtu %d neighbor %v", a.Port, a.MTU, a.NeighborAddr())

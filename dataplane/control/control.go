@@ -33,7 +33,7 @@ const (
 // A Spec is what is wanted: the configuration in the terms of the data plane.
 // It is not changed once given to New or Reload.
 type Spec struct {
-	Ports        []Port        // by port number
+	Ports        []Port        // by port number: the router's, then VLANs
 	Routes       []fib.Route   // without what follows from Ports
 	Neighbors    []neigh.Entry // all static
 	MaxNeighbors int
@@ -46,7 +46,17 @@ type Port struct {
 	Addrs []netip.Prefix
 	MTU   int
 	Host  bool // a host stack owns the addresses
+
+	// Of a VLAN, which has the MAC addresses and the host of the port that it is
+	// on. VLANs follow the devices in Spec.Ports.
+	VLAN    uint16 // VLAN ID; 0 for a device
+	On      int    // number of the port that it is on
+	PCP     uint16 // priority of frames sent
+	KeepPCP bool   // packets that came with a tag keep their priority
 }
+
+// tci returns the tag of frames that are sent on a VLAN, 0 on a device.
+func (p *Port) tci() uint16 { return p.PCP<<13 | p.VLAN }
 
 // A Control runs a router.
 type Control struct {
@@ -173,7 +183,7 @@ func compile(spec *Spec) (tables, error) {
 	t := tables{spec: spec}
 	var connected []fib.Route
 	for i, p := range spec.Ports {
-		attrs[i] = fib.PortAttr{MAC: p.MAC.Bytes(), MTU: uint16(p.MTU)}
+		attrs[i] = fib.PortAttr{MAC: p.MAC.Bytes(), MTU: uint16(p.MTU), TCI: p.tci(), On: uint16(p.On), KeepPCP: p.KeepPCP}
 		np := &neigh.Port{Num: uint16(i), MAC: p.MAC, MACs: slices.Clone(p.MACs), Host: p.Host}
 		for _, other := range spec.Ports {
 			np.MACs = append(np.MACs, other.MAC)
@@ -239,8 +249,16 @@ func (c *Control) use(t tables) error {
 func (c *Control) publish() {
 	st := &dataplane.State{FIB: c.fib, Ports: make([]dataplane.PortState, len(c.spec.Ports))}
 	for i, p := range c.spec.Ports {
-		s := dataplane.PortState{Number: uint16(i), MAC: p.MAC, MACs: p.MACs, MTU: p.MTU, Host: p.Host}
-		s.Up = c.router.Ports()[i].Device.LinkUp()
+		s := dataplane.PortState{Number: uint16(i), MAC: p.MAC, MACs: p.MACs, MTU: p.MTU, Host: p.Host, TCI: p.tci()}
+		s.Up = c.device(i).Device.LinkUp()
+		if p.VLAN != 0 {
+			s.On = uint16(p.On)
+			on := &st.Ports[p.On]
+			if on.VLANs == nil {
+				on.VLANs = new([1 << 12]uint16)
+			}
+			on.VLANs[p.VLAN] = s.Number
+		}
 		s.Every = c.limits(i)
 		if !p.Host {
 			a := wire.IPv6(append(make([]byte, 24), ndp.LinkLocal(p.MAC).AsSlice()...))
@@ -249,6 +267,14 @@ func (c *Control) publish() {
 		st.Ports[i] = s
 	}
 	c.router.Publish(st)
+}
+
+// device returns the device that port number i is, or is a VLAN on.
+func (c *Control) device(i int) *dataplane.Port {
+	if p := &c.spec.Ports[i]; p.VLAN != 0 {
+		i = p.On
+	}
+	return c.router.Ports()[i]
 }
 
 // watchLinks publishes a new state when a link changed.
@@ -297,10 +323,6 @@ func (c *Control) punt(p dataplane.Punt) {
 	}
 	if n == 0 {
 		return
-	}
-	if least := c.router.Ports()[p.Port].MinFrame; n < least {
-		clear(c.reply[n:least])
-		n = least
 	}
 	c.router.Inject(p.Port, c.reply[:n]) // when the ring is full the asker asks again
 }

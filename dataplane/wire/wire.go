@@ -85,6 +85,21 @@ func (e Ethernet) Destination() MAC { return MACOf(e) }
 // Source returns the source address.
 func (e Ethernet) Source() MAC { return MACOf(e[6:]) }
 
+// TCI returns the tag control information of a frame with an IEEE 802.1Q tag,
+// of at least EthernetLen + VLANLen bytes: PCP (3 bits), DEI, VLAN ID (12).
+func (e Ethernet) TCI() uint16 { return binary.BigEndian.Uint16(e[EthernetLen:]) }
+
+// TaggedType returns the EtherType behind the tag of such a frame.
+func (e Ethernet) TaggedType() uint16 { return binary.BigEndian.Uint16(e[EthernetLen+2:]) }
+
+// PutTag writes an IEEE 802.1Q tag to the place of a frame's EtherType, and
+// returns the place for that now.
+func PutTag(frame []byte, tci uint16) int {
+	binary.BigEndian.PutUint16(frame[EthernetLen-2:], TypeVLAN)
+	binary.BigEndian.PutUint16(frame[EthernetLen:], tci)
+	return EthernetLen + VLANLen - 2
+}
+
 // Type returns the EtherType, or the 802.3 length when it is below 0x600.
 func (e Ethernet) Type() uint16 { return binary.BigEndian.Uint16(e[12:]) }
 
