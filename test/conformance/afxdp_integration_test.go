@@ -240,5 +240,5 @@ func (x *xdp) Do(e Event) error {
 // ring of the kernel cannot be kept full: cases that need one run in memory
 // only.
 func TestAFXDP(t *testing.T) {
-	Run(t, true, func(t *testing.T, config string) Router { return newXDP(t, config) })
+	Run(t, []Host{HostOff, HostFirst}, func(t *testing.T, config string, _ Host) Router { return newXDP(t, config) })
 }

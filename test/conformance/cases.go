@@ -39,6 +39,9 @@
 //	host on: same              with a host stack the outcome is the same,
 //	host on: host              or the host gets all frames,
 //	host on:                   or what follows: frames and counters as above
+//	host rings: as off         where frames for the host come from a worker, as on
+//	                           netmap, they are looked at before: the outcome is that
+//	                           of host off
 //	then                       the next step begins: all lines from do: on again
 //
 // Each step is over, and compared, before the next one begins. No time passes
@@ -90,7 +93,23 @@ type Step struct {
 	In     []Frame
 	Off    Outcome // with host off
 	On     Outcome // with host on
+	Rings  Outcome // with host on, over host rings
 }
+
+// A Host says who takes what is not for forwarding.
+type Host uint8
+
+// The ways of a host.
+const (
+	HostOff   Host = iota // nmfwd itself
+	HostFirst             // a host, which gets its frames before a worker sees them: AF_XDP
+	HostRings             // a host, by rings that a worker writes: netmap
+)
+
+var hostNames = [...]string{"host off", "host on", "host rings"}
+
+// String returns the name of h in names of tests.
+func (h Host) String() string { return hostNames[h] }
 
 // An Event happens between frames.
 type Event struct {
@@ -126,16 +145,16 @@ type Outcome struct {
 }
 
 // withHost returns a configuration with the host switched on or off.
-func withHost(config string, host bool) string {
-	v := "off"
-	if host {
-		v = "on"
+func withHost(config string, h Host) string {
+	v := "on"
+	if h == HostOff {
+		v = "off"
 	}
 	return strings.ReplaceAll(config, "$HOST", v)
 }
 
 // ConfigFor returns the configuration with the host switched on or off.
-func (c *Case) ConfigFor(host bool) string { return withHost(c.Config, host) }
+func (c *Case) ConfigFor(h Host) string { return withHost(c.Config, h) }
 
 // frames returns the frames received in all steps.
 func (c *Case) frames() []Frame {
@@ -153,12 +172,9 @@ func (c *Case) breaks() bool {
 	})
 }
 
-// Outcome returns the outcome with the host switched on or off.
-func (s *Step) Outcome(host bool) *Outcome {
-	if host {
-		return &s.On
-	}
-	return &s.Off
+// Outcome returns the outcome with a host or without.
+func (s *Step) Outcome(h Host) *Outcome {
+	return [...]*Outcome{&s.Off, &s.On, &s.Rings}[h]
 }
 
 // All returns the whole table.
@@ -270,8 +286,11 @@ func (p *parser) begin() {
 	p.frame = nil
 }
 
-// end checks that the step is whole.
+// end ends the step and checks that it is whole.
 func (p *parser) end() error {
+	if p.step.Rings.Counters == nil {
+		p.step.Rings = p.step.On
+	}
 	switch {
 	case len(p.step.In)+len(p.step.Events) == 0:
 		return errors.New("no frame comes in and nothing happens")
@@ -352,6 +371,13 @@ func (p *parser) event(s string) (e Event, err error) {
 
 // host reads what is behind "host".
 func (p *parser) host(s string) error {
+	if s == "rings: as off" && p.out == &p.step.On && p.step.Rings.Counters == nil {
+		p.step.Rings, p.frame = p.step.Off, nil
+		return nil
+	}
+	if strings.HasPrefix(s, "rings") {
+		return errors.New(`host rings: want "as off", once behind host on`)
+	}
 	if p.out != &p.step.Off || p.c.OnlyOff {
 		return errors.New("host on: not here")
 	}

@@ -139,13 +139,13 @@ func TestOracle(t *testing.T) {
 // TestTableConserved checks that the table itself obeys what the router has to.
 func TestTableConserved(t *testing.T) {
 	for _, c := range all(t) {
-		for _, host := range []bool{false, true} {
-			if host && c.OnlyOff {
+		for _, h := range []Host{HostOff, HostFirst, HostRings} {
+			if h != HostOff && c.OnlyOff {
 				continue
 			}
 			after := make(map[string]uint64)
 			for _, s := range c.Steps {
-				for k, v := range s.Outcome(host).Counters {
+				for k, v := range s.Outcome(h).Counters {
 					after[k] += v
 				}
 				for _, f := range s.In {
@@ -153,7 +153,7 @@ func TestTableConserved(t *testing.T) {
 				}
 			}
 			for _, err := range conserved(nil, after) {
-				t.Errorf("%s, host %v: %v", c.Name, host, err)
+				t.Errorf("%s, %v: %v", c.Name, h, err)
 			}
 		}
 	}
@@ -227,6 +227,8 @@ func TestParseErrors(t *testing.T) {
 		{"frame late", "-- a --\n> A F4\nhost on: same\n> A F4\n", "before"},
 		{"only", "-- a --\nonly: host on\n> A F4\n", "host off"},
 		{"only off", "-- a --\nonly: host off\n> A F4\nhost on: same\n", "not here"},
+		{"rings before on", "-- a --\n> A F4\nhost rings: as off\nhost on: same\n", "behind host on"},
+		{"rings twice", "-- a --\n> A F4\nhost on: same\nhost rings: as off\nhost rings: as off\n", "behind host on"},
 		{"reload", "-- a --\ndo: reload x\nhost on: same\n", "config x"},
 		{"wait", "-- a --\ndo: wait -1s\nhost on: same\n", "positive duration"},
 		{"link", "-- a --\ndo: link_down\nhost on: same\n", "which port"},

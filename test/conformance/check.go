@@ -65,18 +65,18 @@ func unpadded(f []byte, n int) []byte {
 
 // Check runs a case on a router and returns an error that tells all
 // differences of the first step that has any.
-func Check(r Router, c *Case, host bool) error {
+func Check(r Router, c *Case, h Host) error {
 	if err := r.Begin(); err != nil {
 		return err
 	}
 	if _, err := r.Collect(); err != nil { // what it says for itself at the start
 		return err
 	}
-	if h, ok := r.(HostWatcher); ok {
-		h.ToHost()
+	if w, ok := r.(HostWatcher); ok {
+		w.ToHost()
 	}
 	for i := range c.Steps {
-		if err := checkStep(r, &c.Steps[i], host); err != nil {
+		if err := checkStep(r, &c.Steps[i], h); err != nil {
 			if len(c.Steps) > 1 {
 				err = fmt.Errorf("step %d: %w", i+1, err)
 			}
@@ -86,18 +86,18 @@ func Check(r Router, c *Case, host bool) error {
 	return nil
 }
 
-func checkStep(r Router, s *Step, host bool) error {
+func checkStep(r Router, s *Step, h Host) error {
 	before, err := r.Counters()
 	if err != nil {
 		return err
 	}
 	for _, e := range s.Events {
-		e.Config = withHost(e.Config, host)
+		e.Config = withHost(e.Config, h)
 		if err := r.Do(e); err != nil {
 			return fmt.Errorf("%s: %w", e.Kind, err)
 		}
 	}
-	want := maps.Clone(s.Outcome(host).Counters)
+	want := maps.Clone(s.Outcome(h).Counters)
 	for i := range s.In {
 		f := &s.In[i]
 		for range f.Times {
@@ -118,7 +118,7 @@ func checkStep(r Router, s *Step, host bool) error {
 	}
 	out := make(map[string][]Frame)
 	padder, _ := r.(Padder)
-	for _, f := range s.Outcome(host).Out {
+	for _, f := range s.Outcome(h).Out {
 		if padder != nil {
 			f.Bytes = unpadded(f.Bytes, padder.MinFrame(f.Port))
 		}
@@ -135,8 +135,8 @@ func checkStep(r Router, s *Step, host bool) error {
 		}
 	}
 	errs = append(errs, conserved(before, after)...)
-	if h, ok := r.(HostWatcher); ok {
-		errs = append(errs, s.checkHost(h.ToHost(), want)...)
+	if w, ok := r.(HostWatcher); ok {
+		errs = append(errs, s.checkHost(w.ToHost(), want)...)
 	}
 	return errors.Join(errs...)
 }

@@ -140,39 +140,41 @@ func (r *Stepped) Counters() (map[string]uint64, error) {
 	return c, nil
 }
 
-// Run runs all cases on routers that open makes, with the host off and, if
-// hosts, with it on. Cases of one configuration share a router, but for those
-// that leave it other than it was. What open made is closed at the end of the
-// test that it is given.
-func Run(t *testing.T, hosts bool, open func(t *testing.T, config string) Router) {
+// Run runs all cases on routers that open makes, with the hosts that there are
+// on the ports. Cases of one configuration share a router, but for those that
+// leave it other than it was. What open made is closed at the end of the test
+// that it is given.
+func Run(t *testing.T, hosts []Host, open func(t *testing.T, config string, h Host) Router) {
 	cases, err := All()
 	if err != nil {
 		t.Fatal(err)
 	}
-	routers := make(map[string]Router)
-	for i := range cases {
-		c := &cases[i]
-		for _, host := range []bool{false, true} {
-			if host && (!hosts || c.OnlyOff) {
-				continue
+	for _, h := range hosts {
+		t.Run(h.String(), func(t *testing.T) {
+			routers := make(map[string]Router)
+			for i := range cases {
+				c := &cases[i]
+				if c.OnlyOff && h != HostOff {
+					continue
+				}
+				t.Run(c.Name, func(tt *testing.T) {
+					conf := c.ConfigFor(h)
+					r := routers[conf]
+					if c.breaks() {
+						r = open(tt, conf, h)
+					} else if r == nil {
+						r = open(t, conf, h)
+						routers[conf] = r
+					}
+					err := Check(r, c, h)
+					if errors.Is(err, errors.ErrUnsupported) {
+						tt.Skip(err)
+					}
+					if err != nil {
+						tt.Error(err)
+					}
+				})
 			}
-			conf := c.ConfigFor(host)
-			t.Run(fmt.Sprintf("%s/host=%v", c.Name, host), func(tt *testing.T) {
-				r := routers[conf]
-				if c.breaks() {
-					r = open(tt, conf)
-				} else if r == nil {
-					r = open(t, conf)
-					routers[conf] = r
-				}
-				err := Check(r, c, host)
-				if errors.Is(err, errors.ErrUnsupported) {
-					tt.Skip(err)
-				}
-				if err != nil {
-					tt.Error(err)
-				}
-			})
-		}
+		})
 	}
 }
