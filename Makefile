@@ -19,9 +19,16 @@ help: ## list the targets
 build: ## build bin/nmfwd
 	CGO_ENABLED=0 $(GO) build -trimpath -ldflags '-X main.release=$(VERSION)' -o bin/nmfwd ./cmd/nmfwd
 
-install: build ## install nmfwd to $(PREFIX)/sbin
-	install -d $(DESTDIR)$(PREFIX)/sbin
+install: build ## install nmfwd, its manual pages and the system's start script under $(PREFIX)
+	install -d $(DESTDIR)$(PREFIX)/sbin $(DESTDIR)$(PREFIX)/share/man/man5 $(DESTDIR)$(PREFIX)/share/man/man8 $(DESTDIR)$(PREFIX)/etc/nmfwd
 	install -m 755 bin/nmfwd $(DESTDIR)$(PREFIX)/sbin/nmfwd
+	install -m 644 contrib/man/routes.conf.5 $(DESTDIR)$(PREFIX)/share/man/man5/routes.conf.5
+	install -m 644 contrib/man/nmfwd.8 $(DESTDIR)$(PREFIX)/share/man/man8/nmfwd.8
+	@case "$$($(GO) env GOOS)" in \
+	freebsd) from=contrib/rc.d/nmfwd to=$(DESTDIR)$(PREFIX)/etc/rc.d mode=755 ;; \
+	linux) from=contrib/systemd/nmfwd.service to=$(DESTDIR)$(PREFIX)/lib/systemd/system mode=644 ;; \
+	*) exit 0 ;; \
+	esac; set -x; install -d "$$to" && sed 's|/usr/local/|$(PREFIX)/|g' "$$from" >"$$to/$${from##*/}" && chmod "$$mode" "$$to/$${from##*/}"
 
 setup: ## install what the lab and the tests need (Debian packages, Go modules)
 	test/setup
