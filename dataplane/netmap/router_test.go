@@ -231,7 +231,7 @@ func TestHostRings(t *testing.T) {
 		{"lacp", pad("\x01\x80\xc2\x00\x00\x02"+from+"\x88\x09", 60), 0},
 		{"spanning tree", pad("\x01\x80\xc2\x00\x00\x00"+from+"\x00\x26\x42\x42\x03", 60), 0},
 		{"tag with priority and drop eligible", pad(ours+from+"\x81\x00\xa0\x64\x08\x00\x45\x00", 64), 0},
-		{"priority tag", pad(ours+from+"\x81\x00\x60\x00\x08\x00", 64), 0},
+		{"priority tag", pad(ours+from+"\x81\x00\x60\x00\x88\xcc", 64), 0},
 		{"QinQ", pad(ours+from+"\x88\xa8\x00\x05\x81\x00\x00\x64\x86\xdd", 68), 0},
 		{"tagged, of full size", pad(ours+from+"\x81\x00\x00\x64\x08\x00", 1518), 0},
 		{"tagged, one byte more", pad(ours+from+"\x81\x00\x00\x64\x08\x00", 1519), dataplane.DropOversize},

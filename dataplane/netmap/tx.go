@@ -86,15 +86,25 @@ func (q *tx) Send(from *dataplane.Region, s []dataplane.Slot) int {
 	}
 	r := q.ring
 	i, k := r.Head, 0
-	last := i
+	last, every := i, uint32(len(q.slots)/4)
 	slots, swap, size, bufs, least := q.slots, from == q.region, r.BufSize, q.bufs-abi.FirstBuffer, q.least
 	for k < len(s) {
 		// The common case of what the rest of the loop does: a frame in one slot
-		// that only has to be exchanged.
-		if t := &s[k]; swap && free > 0 && t.Flags&dataplane.More == 0 && t.Off == 0 && t.Len >= least && uint32(t.Len) <= size {
+		// that only has to be exchanged, or copied.
+		if t := &s[k]; free > 0 && t.Flags&dataplane.More == 0 && t.Len >= least && uint32(t.Len) <= size && (t.Off == 0 || !swap) {
 			if sl := &slots[i]; sl.BufIdx-abi.FirstBuffer < bufs {
-				t.Buf, sl.BufIdx = sl.BufIdx, t.Buf
-				sl.Len, sl.Flags = t.Len, abi.BufChanged|q.report()
+				flags := uint16(abi.BufChanged)
+				if swap {
+					t.Buf, sl.BufIdx = sl.BufIdx, t.Buf
+				} else {
+					q.copy(sl.BufIdx, from, t)
+					flags &= sl.Flags
+				}
+				sl.Len, sl.Flags = t.Len, flags
+				if q.unreported++; q.unreported >= every {
+					q.unreported = 0
+					sl.Flags |= abi.Report
+				}
 				last = i
 				if i++; i == uint32(len(slots)) {
 					i = 0
@@ -163,12 +173,28 @@ func (q *tx) put(sl *abi.Slot, from *dataplane.Region, t *dataplane.Slot) {
 		t.Buf, sl.BufIdx = sl.BufIdx, t.Buf
 		flags |= abi.BufChanged
 	} else {
-		copy(q.region.Buffer(sl.BufIdx), from.Bytes(t))
+		q.copy(sl.BufIdx, from, t)
 	}
 	if t.Flags&dataplane.More != 0 {
 		flags |= abi.MoreFrag
 	}
 	sl.Len, sl.Flags = t.Len, flags|q.report()
+}
+
+// shortCopy is how much is copied of the shortest frames: more than they have,
+// at once.
+const shortCopy = 64
+
+// copy copies the frame of a slot to buffer b.
+func (q *tx) copy(b uint32, from *dataplane.Region, t *dataplane.Slot) {
+	dst := q.region.Buffer(b)
+	if t.Len <= shortCopy && t.Off == 0 {
+		if src := from.Buffer(t.Buf); len(src) >= shortCopy && len(dst) >= shortCopy {
+			*(*[shortCopy]byte)(dst) = *(*[shortCopy]byte)(src)
+			return
+		}
+	}
+	copy(dst, from.Bytes(t))
 }
 
 // report returns abi.Report for one slot in a quarter of the ring, besides the
