@@ -284,10 +284,7 @@ func (f *family) regions(origin key) []key {
 	})
 	n := 0
 	for _, k := range f.dirty {
-		if k.covers(origin) {
-			k = origin
-		}
-		if !origin.covers(k) { // gone again
+		if !origin.covers(k) { // came and went since the last commit
 			continue
 		}
 		if n == 0 || !f.dirty[n-1].covers(k) {
