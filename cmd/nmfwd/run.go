@@ -217,13 +217,13 @@ func (d *daemon) waitedFor() (names []string) {
 }
 
 // burst returns how many packets workers take at once: what cfg asks for, or
-// more over AF_XDP, where each burst sent costs a system call.
+// more where each burst sent costs a system call.
 func burst(cfg *config.Config, ports []*dataplane.Port) int {
 	if cfg.Options.Burst != 0 {
 		return cfg.Options.Burst
 	}
 	for _, p := range ports {
-		if p.Backend == "afxdp" {
+		if p.Backend == "afxdp" || p.Backend == "netmap" {
 			return 4 * dataplane.DefaultBurst
 		}
 	}
