@@ -12,6 +12,8 @@ type loop struct {
 	left   int      // frames to hand out before they are restored
 	pos    uint32   // ring position of the last restoration
 	first  int      // frame that was at pos
+
+	_ [64]byte // no cache line with what another worker writes
 }
 
 // Loop joins TX ring txq of out to RX ring rxq of in: what is sent by the one

@@ -62,6 +62,8 @@ type rx struct {
 	loop   *loop  // preset frames, or nil
 
 	full, lostBytes atomic.Uint64 // frames lost for want of slots, and their bytes
+
+	_ [64]byte // no cache line with what another worker writes
 }
 
 func (q *rx) Region() *dataplane.Region { return q.region }
