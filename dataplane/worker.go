@@ -333,7 +333,7 @@ func (w *Worker) divert(st *State, q *rxQueue, d *decision, p []byte, s []Slot) 
 		}
 		q.tally.add(cDropped+int(DropPuntFull), 1)
 	default:
-		if k, ok := faultKind(Reason(v), p[d.head:]); ok && w.puntTo(k, q, d, p, s) {
+		if k, ok := faultKind(Reason(v), p, d.head); ok && w.puntTo(k, q, d, p, s) {
 			break
 		}
 		q.tally.add(cDropped+int(v), 1)
@@ -366,14 +366,14 @@ func (w *Worker) puntTo(k Kind, q *rxQueue, d *decision, p []byte, s []Slot) boo
 	return true
 }
 
-// faultKind says as what a packet dropped for r, which starts in ip, is punted
-// where control can do something about it: tell its sender, or fragment it.
-func faultKind(r Reason, ip []byte) (Kind, bool) {
+// faultKind says as what a packet dropped for r, which is at place head of p, is
+// punted where control can do something about it: tell its sender, or fragment it.
+func faultKind(r Reason, p []byte, head int) (Kind, bool) {
 	switch r {
 	case DropTTL:
 		return PuntTTL, true
 	case DropTooBig:
-		if ip[0]>>4 == 4 && !wire.IPv4(ip).DontFragment() {
+		if ip := p[head:]; ip[0]>>4 == 4 && !wire.IPv4(ip).DontFragment() {
 			return PuntFragment, true
 		}
 		return PuntTooBig, true
