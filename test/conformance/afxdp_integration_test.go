@@ -3,6 +3,7 @@
 package conformance
 
 import (
+	"encoding/binary"
 	"errors"
 	"fmt"
 	"net"
@@ -130,12 +131,17 @@ func packetSocket(ns *netns.Namespace, port string) (fd int, err error) {
 		if err := unix.Bind(fd, &unix.SockaddrLinklayer{Protocol: all, Ifindex: i.Index}); err != nil {
 			return fmt.Errorf("packet socket on %s: %w", port, err)
 		}
-		return unix.SetsockoptInt(fd, unix.SOL_PACKET, unix.PACKET_IGNORE_OUTGOING, 1)
+		return errors.Join(
+			unix.SetsockoptInt(fd, unix.SOL_PACKET, unix.PACKET_AUXDATA, 1),
+			unix.SetsockoptInt(fd, unix.SOL_PACKET, unix.PACKET_IGNORE_OUTGOING, 1))
 	})
 	return fd, err
 }
 
 func (x *xdp) Inject(port string, frame []byte) error {
+	if len(frame) < 14 {
+		return fmt.Errorf("packet sockets send no frames of %d bytes: %w", len(frame), errors.ErrUnsupported)
+	}
 	x.injected++
 	if _, err := unix.Write(x.sockets[port], frame); err != nil {
 		return fmt.Errorf("port %s: frame of %d bytes: %w", port, len(frame), err)
@@ -200,8 +206,8 @@ func (x *xdp) receive(fd int, end time.Time) ([]byte, error) {
 	}
 }
 
-// receive returns the next frame that arrives in time. The kernel takes a tag
-// out of a frame and tells of it apart; none is sent by the router.
+// receive returns the next frame that arrives in time, with the tag that the
+// kernel takes out of it and tells of apart (packet(7), PACKET_AUXDATA).
 func receive(fd int, wait time.Duration) ([]byte, error) {
 	fds := []unix.PollFd{{Fd: int32(fd), Events: unix.POLLIN}}
 	n, err := unix.Poll(fds, int(wait/time.Millisecond))
@@ -211,9 +217,28 @@ func receive(fd int, wait time.Duration) ([]byte, error) {
 	case err != nil:
 		return nil, err
 	}
-	b := make([]byte, 1<<16)
-	n, _, err = unix.Recvfrom(fd, b, unix.MSG_DONTWAIT)
-	return b[:max(n, 0)], err
+	b, oob := make([]byte, 1<<16), make([]byte, 256)
+	n, oobn, _, _, err := unix.Recvmsg(fd, b, oob, unix.MSG_DONTWAIT)
+	if err != nil {
+		return nil, err
+	}
+	b = b[:n]
+	messages, err := unix.ParseSocketControlMessage(oob[:oobn])
+	if err != nil {
+		return nil, err
+	}
+	for _, m := range messages {
+		// struct tpacket_auxdata: status, len, snaplen (4 bytes each), mac, net,
+		// vlan_tci, vlan_tpid (2 bytes each).
+		if m.Header.Level != unix.SOL_PACKET || m.Header.Type != unix.PACKET_AUXDATA || len(m.Data) < 20 {
+			continue
+		}
+		if binary.NativeEndian.Uint32(m.Data)&unix.TP_STATUS_VLAN_VALID != 0 {
+			tci, tpid := binary.NativeEndian.Uint16(m.Data[16:]), binary.NativeEndian.Uint16(m.Data[18:])
+			b = slices.Concat(b[:12], []byte{byte(tpid >> 8), byte(tpid), byte(tci >> 8), byte(tci)}, b[12:])
+		}
+	}
+	return b, nil
 }
 
 func (x *xdp) Do(e Event) error {

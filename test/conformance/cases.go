@@ -83,6 +83,7 @@ type Case struct {
 	Name    string   // file/section
 	RFC     []string // keys of requirements
 	Config  string   // routes.conf, with $HOST in it
+	Router  string   // name of the configuration, which cases share
 	OnlyOff bool     // it means nothing with host on
 	Steps   []Step
 }
@@ -219,12 +220,15 @@ func Parse(file string, b []byte, config string) ([]Case, error) {
 		}
 	}
 	var all []Case
+	router, configured := "c0", 0
 	topic := strings.TrimSuffix(path.Base(file), ".txtar")
 	seen := make(map[string]bool)
 	for _, f := range a.Files {
 		switch {
 		case f.Name == "config":
 			config = string(f.Data)
+			router = topic + strings.Repeat("'", configured)
+			configured++
 			continue
 		case strings.HasPrefix(f.Name, "config "):
 			continue
@@ -232,7 +236,7 @@ func Parse(file string, b []byte, config string) ([]Case, error) {
 			return nil, fmt.Errorf("%s: %s: two cases of this name", file, f.Name)
 		}
 		seen[f.Name] = true
-		p := parser{c: Case{Name: topic + "/" + f.Name, Config: config}, configs: configs}
+		p := parser{c: Case{Name: topic + "/" + f.Name, Config: config, Router: router}, configs: configs}
 		if err := p.parse(string(f.Data)); err != nil {
 			return nil, fmt.Errorf("%s: %s: %w", file, f.Name, err)
 		}
@@ -289,7 +293,12 @@ func (p *parser) begin() {
 // end ends the step and checks that it is whole.
 func (p *parser) end() error {
 	if p.step.Rings.Counters == nil {
-		p.step.Rings = p.step.On
+		p.step.Rings = Outcome{p.step.On.Out, maps.Clone(p.step.On.Counters)}
+		for c, n := range p.step.Off.Counters { // what a worker gives to the host, control sees too
+			if strings.Contains(c, " neighbor_conflicts{") {
+				p.step.Rings.Counters[c] = n
+			}
+		}
 	}
 	switch {
 	case len(p.step.In)+len(p.step.Events) == 0:

@@ -350,10 +350,14 @@ func checksum(b []byte) uint16 {
 }
 
 // Forwarded returns the frame that a router sends on for a received one: to and
-// from are the addresses of the new Ethernet header. The TTL or hop limit is
-// one less, the IPv4 header checksum is computed anew, what lies behind the IP
-// packet is cut, and zeros fill the frame to 60 bytes.
-func Forwarded(frame []byte, to, from net.HardwareAddr) ([]byte, error) {
+// from are the addresses of the new Ethernet header, with the tag that tci says
+// where it is not 0. The TTL or hop limit is one less, the IPv4 header checksum
+// is computed anew, what lies behind the IP packet is cut, and zeros fill the
+// frame to 60 bytes.
+func Forwarded(frame []byte, to, from net.HardwareAddr, tci uint16) ([]byte, error) {
+	if len(frame) >= 18 && frame[12] == 0x81 && frame[13] == 0 {
+		frame = slices.Concat(frame[:12], frame[16:])
+	}
 	if len(frame) < 34 {
 		return nil, fmt.Errorf("a frame of %d bytes cannot be forwarded", len(frame))
 	}
@@ -379,7 +383,11 @@ func Forwarded(frame []byte, to, from net.HardwareAddr) ([]byte, error) {
 	default:
 		return nil, fmt.Errorf("type %x is not forwarded", frame[12:14])
 	}
-	return pad(slices.Concat(to, from, frame[12:14], p), 60), nil
+	var tag []byte
+	if tci != 0 {
+		tag = []byte{0x81, 0, byte(tci >> 8), byte(tci)}
+	}
+	return pad(slices.Concat(to, from, tag, frame[12:14], p), 60), nil
 }
 
 // expected returns the bytes that the expression of a frame says, nil for raw.
@@ -398,6 +406,7 @@ func (c *Case) expected(f *Frame) ([]byte, error) {
 		if err != nil || n < 1 || n > len(received) {
 			return nil, fmt.Errorf("forward %s: there are %d frames", w[0], len(received))
 		}
+		tci := uint64(0)
 		// The port's MAC address and its neighbor, unless stated.
 		to, from := map[string]string{"A": "g1", "B": "g2"}[f.Port], map[string]string{"A": "aa", "B": "bb"}[f.Port]
 		for _, v := range w[1:] {
@@ -405,6 +414,10 @@ func (c *Case) expected(f *Frame) ([]byte, error) {
 				to = m
 			} else if m, ok := strings.CutPrefix(v, "from="); ok {
 				from = m
+			} else if n, ok := strings.CutPrefix(v, "tag="); ok {
+				if tci, err = strconv.ParseUint(n, 16, 16); err != nil {
+					return nil, err
+				}
 			} else {
 				return nil, fmt.Errorf("forward: unknown word %q", v)
 			}
@@ -424,7 +437,7 @@ func (c *Case) expected(f *Frame) ([]byte, error) {
 		if in == nil {
 			in = received[n-1].Bytes
 		}
-		return Forwarded(in, t, s)
+		return Forwarded(in, t, s, uint16(tci))
 	}
 	return Build(f.Expr)
 }

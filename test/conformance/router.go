@@ -149,32 +149,38 @@ func Run(t *testing.T, hosts []Host, open func(t *testing.T, config string, h Ho
 	if err != nil {
 		t.Fatal(err)
 	}
+	var names []string // of configurations
+	by := make(map[string][]*Case)
+	for i := range cases {
+		c := &cases[i]
+		if by[c.Router] == nil {
+			names = append(names, c.Router)
+		}
+		by[c.Router] = append(by[c.Router], c)
+	}
 	for _, h := range hosts {
-		t.Run(h.String(), func(t *testing.T) {
-			routers := make(map[string]Router)
-			for i := range cases {
-				c := &cases[i]
-				if c.OnlyOff && h != HostOff {
-					continue
+		for _, name := range names {
+			t.Run(h.String()+"/"+name, func(t *testing.T) {
+				shared := open(t, by[name][0].ConfigFor(h), h)
+				for _, c := range by[name] {
+					if c.OnlyOff && h != HostOff {
+						continue
+					}
+					t.Run(c.Name, func(t *testing.T) {
+						r := shared
+						if c.breaks() {
+							r = open(t, c.ConfigFor(h), h)
+						}
+						err := Check(r, c, h)
+						if errors.Is(err, errors.ErrUnsupported) {
+							t.Skip(err)
+						}
+						if err != nil {
+							t.Error(err)
+						}
+					})
 				}
-				t.Run(c.Name, func(tt *testing.T) {
-					conf := c.ConfigFor(h)
-					r := routers[conf]
-					if c.breaks() {
-						r = open(tt, conf, h)
-					} else if r == nil {
-						r = open(t, conf, h)
-						routers[conf] = r
-					}
-					err := Check(r, c, h)
-					if errors.Is(err, errors.ErrUnsupported) {
-						tt.Skip(err)
-					}
-					if err != nil {
-						tt.Error(err)
-					}
-				})
-			}
-		})
+			})
+		}
 	}
 }

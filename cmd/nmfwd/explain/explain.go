@@ -86,6 +86,9 @@ func New(cfg *config.Config, devices map[string]Device) (*Explainer, error) {
 // Close frees the router.
 func (e *Explainer) Close() { e.router.Close() }
 
+// name returns the name of a port by its number: those of devices come first.
+func (e *Explainer) name(port uint16) string { return e.cfg.Ports[port].Name }
+
 // run lets the router do all that there is to do.
 func (e *Explainer) run() {
 	w := e.router.Workers()[0]
@@ -245,6 +248,7 @@ type look struct {
 	port  int
 	frame []byte
 	state *dataplane.PortState
+	head  int    // length of the Ethernet header, with a tag that the router took off
 	ip    []byte // the packet, nil where there is no whole fixed header
 	four  bool
 	src   netip.Addr
@@ -256,8 +260,20 @@ func (l *look) parse() {
 	if len(l.frame) < wire.EthernetLen {
 		return
 	}
-	b := l.frame[wire.EthernetLen:]
-	switch wire.Ethernet(l.frame).Type() {
+	eth := wire.Ethernet(l.frame)
+	t := eth.Type()
+	l.head = wire.EthernetLen
+	if t == wire.TypeVLAN && len(l.frame) >= wire.EthernetLen+wire.VLANLen {
+		id, vlans := eth.TCI()&0xfff, l.state.VLANs
+		if vlans != nil && vlans[id] != 0 {
+			l.state = &l.e.router.State().Ports[vlans[id]]
+		}
+		if id == 0 || vlans != nil && vlans[id] != 0 {
+			t, l.head = eth.TaggedType(), wire.EthernetLen+wire.VLANLen
+		}
+	}
+	b := l.frame[l.head:]
+	switch t {
 	case wire.TypeIPv4:
 		if len(b) < wire.IPv4Len {
 			return
@@ -376,7 +392,7 @@ func (l *look) found(c check) string {
 		}
 		return fmt.Sprintf("%s %d", name, n)
 	case mtu:
-		return fmt.Sprintf("packet of %d bytes, at most %d by %s", l.packetLen(), l.adj.MTU, l.e.ports[l.adj.Port].Name)
+		return fmt.Sprintf("packet of %d bytes, at most %d by %s", l.packetLen(), l.adj.MTU, l.e.name(l.adj.Port))
 	case neighbor:
 		return l.foundNeighbor()
 	}
@@ -412,7 +428,12 @@ func hardware(m wire.MAC) net.HardwareAddr {
 }
 
 func (l *look) foundType() string {
-	t := wire.Ethernet(l.frame).Type()
+	eth := wire.Ethernet(l.frame)
+	if l.head > wire.EthernetLen {
+		tci := eth.TCI()
+		return fmt.Sprintf("%04x behind a tag of VLAN %d with priority %d, so of %s", eth.TaggedType(), tci&0xfff, tci>>13, l.e.name(l.state.Number))
+	}
+	t := eth.Type()
 	name := map[uint16]string{
 		wire.TypeIPv4: ", IPv4", wire.TypeIPv6: ", IPv6", wire.TypeARP: ", ARP",
 		wire.TypeVLAN: ", an 802.1Q tag", wire.TypeQinQ: ", an 802.1ad tag",
@@ -421,7 +442,7 @@ func (l *look) foundType() string {
 }
 
 func (l *look) foundHeader() string {
-	n := len(l.frame) - wire.EthernetLen
+	n := len(l.frame) - l.head
 	switch {
 	case l.ip == nil:
 		return fmt.Sprintf("%d bytes, too few for a header", n)
@@ -519,8 +540,8 @@ func (l *look) nextHop() netip.Addr {
 
 func (l *look) foundNeighbor() string {
 	hop := l.nextHop()
-	on := l.e.ports[l.adj.Port].Name
-	if l.adj.Action != fib.Forward {
+	on := l.e.name(l.adj.Port)
+	if l.adj.HeadLen == 0 {
 		return fmt.Sprintf("%v on %s is not known", hop, on)
 	}
 	s := fmt.Sprintf("%v on %s is at %v", hop, on, net.HardwareAddr(l.adj.Head[:6]))
@@ -534,11 +555,11 @@ func (l *look) foundNeighbor() string {
 
 // sentence tells the end.
 func (l *look) sentence(o outcome, sent []Sent) string {
-	in := l.e.ports[l.port].Name
+	in := l.e.name(l.state.Number)
 	switch {
 	case o.forwarded && l.adj != nil:
-		s := "forwarded by " + l.e.ports[l.adj.Port].Name
-		if int(l.adj.Port) == l.port {
+		s := "forwarded by " + l.e.name(l.adj.Port)
+		if l.adj.Port == l.state.Number {
 			s += ", where it came from"
 		}
 		return s

@@ -9,6 +9,7 @@ import (
 
 	"nmfwd/config"
 	"nmfwd/dataplane"
+	"nmfwd/dataplane/memport"
 	"nmfwd/fib"
 	"nmfwd/test/conformance"
 )
@@ -117,16 +118,17 @@ func checkReport(t *testing.T, e *Explainer, f *conformance.Frame, r *Report) {
 	if at < 0 {
 		return
 	}
-	l := look{e: e, frame: f.Bytes}
+	in := slices.IndexFunc(e.ports, func(p *memport.Port) bool { return p.Name == f.Port })
+	l := look{e: e, port: in, frame: f.Bytes, state: &e.router.State().Ports[in]}
 	l.parse()
 	want := l.adj.Action
-	switch want {
-	case fib.Forward:
+	switch {
+	case l.adj.HeadLen > 0:
 		if found := l.lookup().kind; found != fib.Via && found != fib.OnLink {
 			t.Errorf("route told %s, the router forwards\n%s", r.Checks[at].Found, b.String())
 		}
 		return
-	case fib.Resolve:
+	case want == fib.Resolve:
 		want = fib.Via
 	}
 	if found := l.lookup().kind; found != want {
