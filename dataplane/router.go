@@ -415,6 +415,9 @@ func (r *Router) Inject(port int, frame []byte) bool {
 // Room returns how many frames for port Inject takes before the worker sends
 // any. Only control calls it.
 func (r *Router) Room(port int) int {
+	if p := &r.state.Load().Ports[port]; p.TCI != 0 {
+		port = int(p.On)
+	}
 	for _, o := range r.tx[port] {
 		if o.worker != nil {
 			return injectLen - o.worker.inject.len()

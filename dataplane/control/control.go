@@ -37,6 +37,7 @@ type Spec struct {
 	Routes       []fib.Route   // without what follows from Ports
 	Neighbors    []neigh.Entry // all static
 	MaxNeighbors int
+	ICMP         ICMP
 }
 
 // A Port is what is wanted of one port.
@@ -69,6 +70,7 @@ type Control struct {
 
 	// The rest belongs to Run.
 	tables
+	messenger
 	reply   [dataplane.MaxControlFrame]byte
 	changed []string // what is different of each port, as last logged
 }
@@ -112,6 +114,7 @@ func New(router *dataplane.Router, spec *Spec, log *slog.Logger) (*Control, erro
 		log:       log,
 		neighbors: neigh.New(make([]neigh.Source, len(spec.Ports)), spec.MaxNeighbors),
 		start:     time.Now(),
+		messenger: newMessenger(router, len(spec.Ports)),
 		reloads:   make(chan reload),
 		changed:   make([]string, len(spec.Ports)),
 	}
@@ -320,6 +323,12 @@ func (c *Control) punt(p dataplane.Punt) {
 		n, _ = arp.Handle(time.Since(c.start), c.neighbors, port, p.Frame, c.reply[:])
 	case dataplane.PuntND:
 		n, _ = ndp.Handle(time.Since(c.start), c.neighbors, port, p.Frame, c.reply[:])
+	case dataplane.PuntLocal:
+		c.answer(p)
+	case dataplane.PuntTTL, dataplane.PuntTooBig, dataplane.PuntUnreachable, dataplane.PuntBadOption:
+		c.fault(p)
+	case dataplane.PuntFragment:
+		c.fragment(p)
 	}
 	if n == 0 {
 		return

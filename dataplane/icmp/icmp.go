@@ -81,8 +81,9 @@ const (
 	BadSource         // from what is no address of one other station: RFC 1812, 4.3.2.7; RFC 4443, 2.4 (e)
 	Malformed         // of a form that gets no answer: cut short, a wrong checksum
 	NoAddress         // the router has no address of the family
-	NoRoute           // there is no way back, or it is the packet's own
+	NoRoute           // there is no way back
 	NoNeighbor        // the link-layer address on the way back is unknown
+	TooLong           // an IPv6 echo reply that exceeds the MTU on the way back
 	Busy              // the ring to the worker that would send it is full
 	Silent            // nothing is said: about an address of a host stack, or a route that has changed
 	NumReasons = iota
@@ -90,7 +91,7 @@ const (
 
 var reasonNames = [NumReasons]string{
 	"", "rate", "about_error", "fragment", "multicast", "source", "malformed",
-	"no_address", "no_route", "no_neighbor", "ring_full", "silent",
+	"no_address", "no_route", "no_neighbor", "too_long", "ring_full", "silent",
 }
 
 // String returns the reason's name in metrics.

@@ -1,0 +1,313 @@
+package control
+
+import (
+	"net/netip"
+	"sync/atomic"
+	"time"
+
+	"nmfwd/dataplane"
+	"nmfwd/dataplane/icmp"
+	"nmfwd/dataplane/wire"
+	"nmfwd/fib"
+	"nmfwd/ndp"
+)
+
+// headroom is the length of the header before a packet that control sends: the
+// router adds tags.
+const headroom = wire.EthernetLen
+
+// An ICMP says how the router sends ICMP errors.
+type ICMP struct {
+	Rate   int  // per second, port and family; 0 for none
+	Egress bool // they carry an address of the port that they leave by, not of the one that the packet came in by (RFC 1812, 4.3.2.4)
+}
+
+// A messenger is what control needs for packets of its own.
+type messenger struct {
+	messages []messages // by ingress port
+	packet   []byte     // is made here, behind headroom
+	piece    []byte     // and a fragment of it here
+	id       uint16     // IPv4 identification of the last one
+	began    time.Time  // of the clock of limits
+}
+
+// messages count what became of the packets of one port that were due something.
+type messages struct {
+	sent       [2][icmp.NumKinds]atomic.Uint64 // by family
+	suppressed [2][icmp.NumReasons]atomic.Uint64
+
+	fragmented, unfragmented, fragments atomic.Uint64
+
+	limits [2]bucket
+}
+
+// Messages are counts of ICMP messages by family, IPv4 and IPv6.
+type Messages struct {
+	Sent [2][icmp.NumKinds]uint64
+
+	// Suppressed are those that were due and are not sent. What workers suppress
+	// for LimitErrors is in a dataplane.Snapshot.
+	Suppressed [2][icmp.NumReasons]uint64
+}
+
+// Fragmented counts packets that came in and were to be fragmented.
+type Fragmented struct {
+	Packets   uint64 // of which all fragments were sent
+	Fragments uint64
+	Failed    uint64 // packets of which none was
+}
+
+// Messages returns the counts of ICMP messages about packets that came in by
+// port. It may be called from any goroutine.
+func (c *Control) Messages(port int) (m Messages) {
+	n := &c.messages[port]
+	for f := range 2 {
+		for k := range m.Sent[f] {
+			m.Sent[f][k] = n.sent[f][k].Load()
+		}
+		for r := range m.Suppressed[f] {
+			m.Suppressed[f][r] = n.suppressed[f][r].Load()
+		}
+	}
+	return m
+}
+
+// Fragmented returns the counts of packets that came in by port and were to be
+// fragmented. It may be called from any goroutine.
+func (c *Control) Fragmented(port int) Fragmented {
+	n := &c.messages[port]
+	return Fragmented{n.fragmented.Load(), n.fragments.Load(), n.unfragmented.Load()}
+}
+
+func newMessenger(router *dataplane.Router, ports int) messenger {
+	size := router.ControlFrame()
+	return messenger{
+		messages: make([]messages, ports),
+		packet:   make([]byte, size),
+		piece:    make([]byte, size),
+		began:    time.Now(),
+	}
+}
+
+// packetOf returns the IP packet in a frame that passed its gate.
+func packetOf(frame []byte) []byte {
+	p := frame[wire.EthernetLen:]
+	n := 0
+	if p[0]>>4 == 4 {
+		n = wire.IPv4(p).TotalLen()
+	} else {
+		n = wire.IPv6(p).TotalLen()
+	}
+	return p[:min(n, len(p))]
+}
+
+func source(p []byte) netip.Addr {
+	if p[0]>>4 == 4 {
+		return netip.AddrFrom4([4]byte(p[12:16]))
+	}
+	return netip.AddrFrom16([16]byte(p[8:24]))
+}
+
+func destination(p []byte) netip.Addr {
+	if p[0]>>4 == 4 {
+		return netip.AddrFrom4([4]byte(p[16:20]))
+	}
+	return netip.AddrFrom16([16]byte(p[24:40]))
+}
+
+// family returns the index of a packet's family in counts.
+func family(p []byte) int { return int(p[0] >> 5 & 1) }
+
+// fault tells the source of a packet that is due an error.
+func (c *Control) fault(p dataplane.Punt) {
+	ip := packetOf(p.Frame)
+	e, ok := c.errorAbout(p.Kind, ip)
+	if !ok {
+		c.count(p.Port, ip, e.Kind, icmp.Silent)
+		return
+	}
+	c.tell(p.Port, p.Frame, e, netip.Addr{})
+}
+
+// errorAbout returns the error due about a packet punted as kind. There is none
+// when the routes have changed so that it would be forwarded now.
+func (c *Control) errorAbout(kind dataplane.Kind, ip []byte) (icmp.Error, bool) {
+	switch kind {
+	case dataplane.PuntTTL:
+		return icmp.Error{Kind: icmp.TimeExceeded}, true
+	case dataplane.PuntBadOption:
+		return icmp.OptionProblem(ip)
+	}
+	a := c.fib.Lookup(destination(ip))
+	switch {
+	case a.Action == fib.NoRoute:
+		return icmp.Error{Kind: icmp.NetUnreachable}, true
+	case a.Action == fib.Reject:
+		return icmp.Error{Kind: icmp.Prohibited}, true
+	case kind == dataplane.PuntTooBig && a.MTU != 0 && len(ip) > int(a.MTU):
+		return icmp.Error{Kind: icmp.TooBig, MTU: int(a.MTU)}, true
+	case kind == dataplane.PuntUnreachable && (a.Action == fib.Resolve || a.Action == fib.Glean):
+		return icmp.Error{Kind: icmp.HostUnreachable}, true
+	}
+	return icmp.Error{}, false
+}
+
+// answer answers a packet to the router itself, on a port without a host.
+func (c *Control) answer(p dataplane.Punt) {
+	ip := packetOf(p.Frame)
+	e, why := icmp.Due(ip)
+	own := c.fib.Lookup(destination(ip))
+	if own.Action == fib.Local && c.spec.Ports[own.Port].Host && e.Kind != icmp.EchoReply {
+		why = icmp.Silent // the host behind the other port may well listen
+	}
+	if e.Kind != icmp.EchoReply && c.spec.ICMP.Rate == 0 {
+		why = icmp.Silent
+	}
+	switch {
+	case why != icmp.OK:
+		c.count(p.Port, ip, e.Kind, why)
+	case e.Kind == icmp.EchoReply:
+		c.id++
+		n, why := icmp.Reply(c.packet[headroom:], ip, c.id)
+		if why == icmp.OK {
+			why = c.reach(p.Port, p.Frame, n, c.way(p.Port, p.Frame))
+		}
+		c.count(p.Port, ip, e.Kind, why)
+	case !c.messages[p.Port].limits[family(ip)].take(time.Since(c.began), c.spec.ICMP.every()):
+		c.count(p.Port, ip, e.Kind, icmp.Rate)
+	default:
+		c.tell(p.Port, p.Frame, e, destination(ip))
+	}
+}
+
+// tell sends e to the source of the packet in a frame as it came in by port, from
+// the router's address src, or from the one that the configuration chooses.
+func (c *Control) tell(port int, frame []byte, e icmp.Error, src netip.Addr) {
+	ip := packetOf(frame)
+	c.count(port, ip, e.Kind, c.tryTell(port, frame, e, src))
+}
+
+func (c *Control) tryTell(port int, frame []byte, e icmp.Error, src netip.Addr) icmp.Reason {
+	ip := packetOf(frame)
+	if why := e.Check(ip, wire.Ethernet(frame).Destination()&wire.Group != 0); why != icmp.OK {
+		return why
+	}
+	back := c.way(port, frame)
+	if !src.IsValid() {
+		from := port
+		if c.spec.ICMP.Egress {
+			from = int(back.Port)
+		}
+		if src = c.address(from, source(ip)); !src.IsValid() {
+			return icmp.NoAddress
+		}
+	}
+	c.id++
+	return c.reach(port, frame, e.Build(c.packet[headroom:], ip, src, c.id), back)
+}
+
+// count counts a message about a packet of a port, or why it is not sent.
+func (c *Control) count(port int, ip []byte, k icmp.Kind, why icmp.Reason) {
+	n := &c.messages[port]
+	if why == icmp.OK {
+		n.sent[family(ip)][k].Add(1)
+	} else {
+		n.suppressed[family(ip)][why].Add(1)
+	}
+}
+
+// way returns the adjacency back to the source of the packet in a frame that came
+// in by port. A link-local source is on the link of that port, at the MAC address
+// that the frame came from.
+func (c *Control) way(port int, frame []byte) *fib.Adjacency {
+	ip := packetOf(frame)
+	src := source(ip)
+	if !src.Is6() || !src.IsLinkLocalUnicast() {
+		return c.fib.Lookup(src)
+	}
+	a := &fib.Adjacency{Action: fib.Forward, Family: 6, Port: uint16(port), MTU: uint16(c.spec.Ports[port].MTU), HeadLen: wire.EthernetLen}
+	wire.PutEthernet(a.Head[:], wire.Ethernet(frame).Source(), c.spec.Ports[port].MAC, wire.TypeIPv6)
+	return a
+}
+
+// address returns the address of the router that a message to dst carries: one of
+// port's on the network of dst, else the port's first, else, for a port without
+// any, the router's lowest.
+func (c *Control) address(port int, dst netip.Addr) (a netip.Addr) {
+	if dst.Is6() && dst.IsLinkLocalUnicast() && !c.spec.Ports[port].Host {
+		return ndp.LinkLocal(c.spec.Ports[port].MAC)
+	}
+	for _, p := range c.spec.Ports[port].Addrs {
+		if usable := p.Addr().Is4() == dst.Is4() && !p.Addr().IsLinkLocalUnicast(); usable && (p.Contains(dst) || !a.IsValid()) {
+			if a = p.Addr(); p.Contains(dst) {
+				return a
+			}
+		}
+	}
+	if a.IsValid() {
+		return a
+	}
+	for _, q := range c.spec.Ports {
+		for _, p := range q.Addrs {
+			if p.Addr().Is4() == dst.Is4() && !p.Addr().IsLinkLocalUnicast() && (!a.IsValid() || p.Addr().Less(a)) {
+				a = p.Addr()
+			}
+		}
+	}
+	return a
+}
+
+// reach sends the packet of n bytes in c.packet by a, on behalf of a frame that
+// came in by port.
+func (c *Control) reach(port int, frame []byte, n int, a *fib.Adjacency) icmp.Reason {
+	p := c.packet[headroom : headroom+n]
+	switch {
+	case a.Action == fib.Local || a.Action == fib.Broadcast:
+		return icmp.BadSource
+	case a.MTU == 0:
+		return icmp.NoRoute
+	case n <= int(a.MTU):
+		return c.transmit(port, a, c.packet[:headroom+n])
+	case p[0]>>4 == 6:
+		return icmp.TooLong
+	}
+	if _, ok := c.sendFragments(port, a, p); !ok {
+		return icmp.Busy
+	}
+	return icmp.OK
+}
+
+// sendFragments sends the fragments of p by a and returns how many they are, or
+// sends none.
+func (c *Control) sendFragments(port int, a *fib.Adjacency, p wire.IPv4) (n int, ok bool) {
+	mtu := min(int(a.MTU), len(c.piece)-headroom)
+	if pieces(p, mtu) > c.router.Room(int(a.Port))-fragmentRoom {
+		return 0, false
+	}
+	split(c.piece[headroom:], p, mtu, func(b []byte) bool {
+		ok = c.transmit(port, a, c.piece[:headroom+len(b)]) == icmp.OK
+		n++
+		return ok
+	})
+	return n, ok
+}
+
+// transmit sends the packet behind headroom in b by a, on behalf of a frame that
+// came in by port.
+func (c *Control) transmit(port int, a *fib.Adjacency, b []byte) icmp.Reason {
+	if a.HeadLen == 0 {
+		return icmp.NoNeighbor
+	}
+	if !c.router.State().Ports[a.Port].Up {
+		return icmp.NoRoute
+	}
+	etherType := uint16(wire.TypeIPv4)
+	if a.Family == 6 {
+		etherType = wire.TypeIPv6
+	}
+	wire.PutEthernet(b, wire.MACOf(a.Head[:]), wire.MACOf(a.Head[6:]), etherType)
+	if !c.router.Inject(int(a.Port), b) {
+		return icmp.Busy
+	}
+	return icmp.OK
+}
