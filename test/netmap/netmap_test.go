@@ -198,10 +198,11 @@ func poll(t *testing.T, wait time.Duration, ds ...dataplane.Descriptor) {
 	}
 }
 
-// spare gives ports buffers to send from.
+// spare gives each of the ports buffers to send from, also where all are in one
+// region.
 func spare(cfgs []dataplane.PortConfig) []dataplane.PortConfig {
 	for i := range cfgs {
-		cfgs[i].Spare = 64
+		cfgs[i].Spare = 64 * len(cfgs)
 	}
 	return cfgs
 }
@@ -479,7 +480,7 @@ func TestCards(t *testing.T) {
 			t.Fatal(err)
 		}
 		t.Logf("%s: %d RX and %d TX rings", n, r.RX, r.TX)
-		cfgs = append(cfgs, dataplane.PortConfig{Name: n, Owners: dataplane.Owners{RX: make([]int, r.RX), TX: make([]int, r.TX)}, Spare: 64})
+		cfgs = append(cfgs, dataplane.PortConfig{Name: n, Owners: dataplane.Owners{RX: make([]int, r.RX), TX: make([]int, r.TX)}, Spare: 128})
 	}
 	p := open(t, cfgs)
 	t.Logf("%+v", p[0].Info)

@@ -9,7 +9,6 @@ import (
 	"net/netip"
 	"os"
 	"os/exec"
-	"path/filepath"
 	"sync/atomic"
 	"syscall"
 	"testing"
@@ -144,31 +143,10 @@ func TestRouter(t *testing.T) {
 // TestProgram runs the nmfwd beside the test binary with a configuration,
 // between pipes, and ends it.
 func TestProgram(t *testing.T) {
-	exe, err := os.Executable()
-	if err != nil {
-		t.Fatal(err)
-	}
-	nmfwd := filepath.Join(filepath.Dir(exe), "nmfwd")
-	if _, err := os.Stat(nmfwd); err != nil {
-		t.Skip("no nmfwd beside the test binary")
-	}
-	conf := filepath.Join(t.TempDir(), "routes.conf")
-	text := fmt.Sprintf(`port prg}1 198.18.0.205/24 2001:2::205/64 host off mac %x:%x:%x:%x:%x:%x
-port prg}2 198.19.0.205/24 2001:2:0:8000::205/64 host off mac %x:%x:%x:%x:%x:%x
-route 198.18.0.0/16 via 198.18.0.203
-route 198.19.0.0/16 via 198.19.0.203
-route 2001:2::/49 via 2001:2::203
-route 2001:2:0:8000::/49 via 2001:2:0:8000::203
-arp 198.18.0.203 02:00:00:00:01:0a
-arp 198.19.0.203 02:00:00:00:01:0d
-ndp 2001:2::203 02:00:00:00:01:0a
-ndp 2001:2:0:8000::203 02:00:00:00:01:0d
-`, macB[0], macB[1], macB[2], macB[3], macB[4], macB[5], macC[0], macC[1], macC[2], macC[3], macC[4], macC[5])
-	if err := os.WriteFile(conf, []byte(text), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	exe := nmfwd(t)
+	conf := labConf(t, "prg}1", "prg}2", "")
 	a, d := newEnd(t, open(t, spare(configs("prg{1")))[0]), newEnd(t, open(t, spare(configs("prg{2")))[0])
-	cmd := exec.Command(nmfwd, "-c", conf)
+	cmd := exec.Command(exe, "-c", conf)
 	cmd.Stdout, cmd.Stderr = os.Stdout, os.Stderr
 	if err := cmd.Start(); err != nil {
 		t.Fatal(err)

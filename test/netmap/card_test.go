@@ -1,0 +1,447 @@
+//go:build netmap
+
+package netmap
+
+import (
+	"bufio"
+	"bytes"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"net"
+	"net/netip"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"nmfwd/dataplane"
+	"nmfwd/dataplane/netmap"
+	"nmfwd/dataplane/wire"
+	"nmfwd/fib"
+)
+
+// The tests in this file need two cards joined by a cable: the router has the
+// first one, the tests are the station at the other end.
+//
+//	station (second card) -- 198.18.0.205 (first card) [router, host]
+//	198.18.0.203
+var (
+	hostNet = netip.MustParsePrefix("198.18.0.205/24")
+	station = netip.MustParseAddr("198.18.0.203")
+)
+
+func mask(p netip.Prefix) []byte { return net.CIDRMask(p.Bits(), 32) }
+
+// cards returns the names of the cards, or skips the test.
+func cards(t *testing.T) (router, other string) {
+	t.Helper()
+	names := strings.Fields(os.Getenv("NMFWD_TEST_PORTS"))
+	if len(names) < 2 {
+		t.Skip("NMFWD_TEST_PORTS names no pair of ports")
+	}
+	return names[0], names[1]
+}
+
+// cardConfig makes a port of a card all of whose rings are worker 0's.
+func cardConfig(t *testing.T, name string, host bool) dataplane.PortConfig {
+	t.Helper()
+	r, err := netmap.Probe(name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return dataplane.PortConfig{Name: name, Host: host, Owners: dataplane.Owners{RX: make([]int, r.RX), TX: make([]int, r.TX)}, Spare: 128}
+}
+
+// hostAddr gives the first card its address for the time of the test.
+func hostAddr(t *testing.T, name string) {
+	t.Helper()
+	if err := addAddr(name, hostNet); err != nil {
+		t.Fatalf("address of %s: %v", name, err)
+	}
+	t.Cleanup(func() {
+		if err := delAddr(name, hostNet); err != nil {
+			t.Errorf("address of %s: %v", name, err)
+		}
+	})
+}
+
+// A wireEnd is the station at the other end of the cable: it sends by queue 0
+// of a card, and receives by all.
+type wireEnd struct {
+	t    *testing.T
+	port *dataplane.Port
+	mac  net.HardwareAddr // of the router's card
+	bufs []uint32
+}
+
+// newWireEnd opens the station's card.
+func newWireEnd(t *testing.T, name, router string) *wireEnd {
+	t.Helper()
+	i, err := net.InterfaceByName(router)
+	if err != nil {
+		t.Fatal(err)
+	}
+	e := &wireEnd{t: t, port: open(t, []dataplane.PortConfig{cardConfig(t, name, false)})[0], mac: i.HardwareAddr}
+	if e.bufs, err = e.port.Queues[0].TX.Region().Take(64); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { e.port.Queues[0].TX.Region().Give(e.bufs) })
+	waitUp(t, e.port)
+	return e
+}
+
+// waitUp waits for the link of a port.
+func waitUp(t *testing.T, p *dataplane.Port) {
+	t.Helper()
+	for start := time.Now(); !p.Device.LinkUp(); time.Sleep(10 * time.Millisecond) {
+		if time.Since(start) > patience {
+			t.Fatalf("the link of %s does not come up: %v", p.Name, p.Device)
+		}
+	}
+}
+
+// send sends frames, at most 64.
+func (e *wireEnd) send(frames ...[]byte) {
+	e.t.Helper()
+	q := e.port.Queues[0]
+	r := q.TX.Region()
+	s := make([]dataplane.Slot, len(frames))
+	for i, f := range frames {
+		s[i] = dataplane.Slot{Buf: e.bufs[i]}
+		s[i].Len = uint16(copy(r.Buffer(e.bufs[i]), f))
+	}
+	n := q.TX.Send(r, s)
+	for i := range s {
+		e.bufs[i] = s[i].Buf
+	}
+	poll(e.t, 0, q.Descriptor)
+	if n != len(s) {
+		e.t.Logf("%d of %d frames fit the ring", n, len(s))
+	}
+}
+
+// receive waits for a time and calls f with each frame from the router's card.
+func (e *wireEnd) receive(wait time.Duration, f func([]byte)) {
+	e.t.Helper()
+	var ds []dataplane.Descriptor
+	for _, q := range e.port.Queues {
+		ds = append(ds, q.Descriptor)
+	}
+	poll(e.t, wait, ds...)
+	var slots [64]dataplane.Slot
+	for _, q := range e.port.Queues {
+		if q.RX == nil {
+			continue
+		}
+		s := slots[:q.RX.Recv(slots[:])]
+		var free []uint32
+		for i := range s {
+			if b := q.RX.Region().Bytes(&s[i]); len(b) >= 14 && bytes.Equal(b[6:12], e.mac) {
+				f(b)
+			}
+			free = append(free, s[i].Buf)
+		}
+		q.RX.Release(free)
+	}
+}
+
+// exchange sends a frame until want accepts an answer.
+func (e *wireEnd) exchange(what string, frame []byte, want func([]byte) bool) {
+	e.t.Helper()
+	got := false
+	for start := time.Now(); !got; {
+		e.send(frame)
+		for next := time.Now().Add(time.Second); !got && time.Now().Before(next); {
+			e.receive(50*time.Millisecond, func(b []byte) { got = got || want(b) })
+		}
+		if !got && time.Since(start) > patience {
+			e.t.Fatalf("no answer to %s: %x\n%v", what, frame, e.port.Device)
+		}
+	}
+}
+
+// arpRequest asks for the host's address.
+func (e *wireEnd) arpRequest() []byte {
+	b := append([]byte(anyone), e.port.MAC...)
+	b = append(b, 0x08, 0x06, 0, 1, 8, 0, 6, 4, 0, 1)
+	b = append(append(b, e.port.MAC...), station.AsSlice()...)
+	b = append(append(b, make([]byte, 6)...), hostNet.Addr().AsSlice()...)
+	return append(b, make([]byte, 60-len(b))...)
+}
+
+// isARPReply reports whether b answers arpRequest.
+func (e *wireEnd) isARPReply(b []byte) bool {
+	return len(b) >= 42 && b[12] == 8 && b[13] == 6 && b[21] == 2 && bytes.Equal(b[22:28], e.mac) && bytes.Equal(b[28:32], hostNet.Addr().AsSlice())
+}
+
+// ip returns a frame for the router's card with an IPv4 packet.
+func (e *wireEnd) ip(dst netip.Addr, proto byte, payload []byte) []byte {
+	b := append(append([]byte(nil), e.mac...), e.port.MAC...)
+	b = append(b, 0x08, 0x00, 0x45, 0, 0, 0, 0, 0, 0x40, 0, 64, proto, 0, 0)
+	b = append(append(b, station.AsSlice()...), dst.AsSlice()...)
+	binary.BigEndian.PutUint16(b[16:], uint16(20+len(payload)))
+	binary.BigEndian.PutUint16(b[24:], wire.Checksum(b[14:34]))
+	return append(b, payload...)
+}
+
+// echo returns an ICMP echo request to the host with n bytes of data.
+func (e *wireEnd) echo(n int) []byte {
+	p := make([]byte, 8+n)
+	p[0], p[4], p[5], p[7] = 8, 0x4e, 0x4d, byte(n)
+	for i := range n {
+		p[8+i] = byte(i*13 + n)
+	}
+	binary.BigEndian.PutUint16(p[2:], wire.Checksum(p))
+	return e.ip(hostNet.Addr(), 1, p)
+}
+
+// isEchoReply reports whether b is the answer to an echo request, with the same
+// data.
+func isEchoReply(b, request []byte) bool {
+	n := len(request)
+	return len(b) >= n && b[23] == 1 && b[34] == 0 && bytes.Equal(b[38:n], request[38:]) && wire.Checksum(b[34:n]) == 0
+}
+
+// ping asks the host for its link-layer address and for echoes of all lengths.
+func (e *wireEnd) ping() {
+	e.t.Helper()
+	e.exchange("ARP", e.arpRequest(), e.isARPReply)
+	for _, n := range []int{0, 18, 19, 500, 1471, 1472} {
+		r := e.echo(n)
+		e.exchange(fmt.Sprintf("echo of %d bytes", n), r, func(b []byte) bool {
+			if len(b) > 14 && e.isARPRequest(b) {
+				e.send(e.arpReply())
+			}
+			return isEchoReply(b, r)
+		})
+	}
+}
+
+// isARPRequest reports whether the host asks for the station.
+func (e *wireEnd) isARPRequest(b []byte) bool {
+	return len(b) >= 42 && b[12] == 8 && b[13] == 6 && b[21] == 1 && bytes.Equal(b[38:42], station.AsSlice())
+}
+
+func (e *wireEnd) arpReply() []byte {
+	b := append(append([]byte(nil), e.mac...), e.port.MAC...)
+	b = append(b, 0x08, 0x06, 0, 1, 8, 0, 6, 4, 0, 2)
+	b = append(append(b, e.port.MAC...), station.AsSlice()...)
+	b = append(append(b, e.mac...), hostNet.Addr().AsSlice()...)
+	return append(b, make([]byte, 60-len(b))...)
+}
+
+// routerOn starts a router on a card, with its host rings. What is for
+// 198.19.0.0/16 goes back out to the station.
+func routerOn(t *testing.T, name string, e *wireEnd) (*dataplane.Router, *dataplane.Port) {
+	t.Helper()
+	cfg := cardConfig(t, name, true)
+	ports := open(t, []dataplane.PortConfig{cfg})
+	p := ports[0]
+	waitUp(t, p)
+	waitUp(t, e.port)
+	if err := p.Device.(dataplane.Watcher).Changed(); err != nil {
+		t.Error(err)
+	}
+	r, err := dataplane.NewRouter(ports, 1, dataplane.Options{Fault: func(err error) { t.Error(err) }})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(r.Close)
+	rib := fib.New([]fib.PortAttr{{MAC: [6]byte(p.MAC), MTU: 1500}})
+	errs := []error{
+		rib.Add(fib.Route{Prefix: netip.MustParsePrefix("198.19.0.0/16"), Kind: fib.Via, Gateway: station, Origin: fib.Static}),
+		rib.SetNeighbor(0, station, [6]byte(e.port.MAC)),
+	}
+	for _, c := range fib.ConnectedRoutes(0, hostNet) {
+		errs = append(errs, rib.Add(c))
+	}
+	if err := errors.Join(errs...); err != nil {
+		t.Fatal(err)
+	}
+	r.Publish(&dataplane.State{FIB: rib.Commit(), Ports: []dataplane.PortState{{MAC: wire.MACOf(p.MAC), MTU: 1500, Host: true, Up: true}}})
+	if err := r.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(r.Stop)
+	return r, p
+}
+
+// TestHostRings is case B1 on a card: the host answers ARP and ping through the
+// router, which forwards at the same time.
+func TestHostRings(t *testing.T) {
+	router, other := cards(t)
+	hostAddr(t, router)
+	e := newWireEnd(t, other, router)
+	r, p := routerOn(t, router, e)
+	t.Logf("%+v", p.Info)
+	e.ping()
+	for _, n := range []int{67, 2048} {
+		t.Run(fmt.Sprintf("and %d packets", n), func(t *testing.T) {
+			start := time.Now()
+			sent, got, echoes := 0, 0, 0
+			for start := time.Now(); got < n; {
+				if sent-got < 64 && sent < n {
+					var burst [][]byte
+					for range min(16, n-sent) {
+						p := make([]byte, 26+sent*31%1400)
+						binary.BigEndian.PutUint32(p[8:], uint32(sent))
+						burst = append(burst, e.ip(netip.MustParseAddr("198.19.10.1"), 17, p))
+						sent++
+					}
+					e.send(append(burst, e.echo(56))...)
+				}
+				e.receive(time.Millisecond, func(b []byte) {
+					switch {
+					case isEchoReply(b, e.echo(56)):
+						echoes++
+					case b[23] == 17:
+						k := int(binary.BigEndian.Uint32(b[42:]))
+						if size := 60 + k*31%1400; k != got || len(b) != size || b[22] != 63 || wire.Checksum(b[14:34]) != 0 {
+							t.Fatalf("packet %d of %d bytes, want %d: %x", k, len(b), got, b)
+						}
+						got++
+					}
+				})
+				if time.Since(start) > patience {
+					t.Fatalf("%d sent, %d forwarded, %d echoes", sent, got, echoes)
+				}
+			}
+			t.Logf("%d packets: %.0f packets/s, %d echoes meanwhile", n, float64(n)/time.Since(start).Seconds(), echoes)
+		})
+	}
+	r.Stop()
+	var s dataplane.Snapshot
+	r.Snapshot(&s)
+	for i, q := range s.Ports[0].RX {
+		t.Logf("RX ring %d: %+v", i, q)
+	}
+}
+
+// TestDownAndUp is cases B56 and B57: the interface goes down and comes up
+// again under a router, which goes on by itself.
+func TestDownAndUp(t *testing.T) {
+	router, other := cards(t)
+	hostAddr(t, router)
+	e := newWireEnd(t, other, router)
+	_, p := routerOn(t, router, e)
+	e.ping()
+	for range 3 {
+		if err := setUp(router, false); err != nil {
+			t.Fatal(err)
+		}
+		for start := time.Now(); p.Device.LinkUp(); time.Sleep(time.Millisecond) {
+			if time.Since(start) > patience {
+				t.Fatal("the link of an interface that is down is up")
+			}
+		}
+		e.send(e.arpRequest())
+		if err := setUp(router, true); err != nil {
+			t.Fatal(err)
+		}
+		waitUp(t, p)
+		e.ping()
+	}
+}
+
+// TestCardRestart opens and closes a card with its host rings again and again,
+// while the station sends. In the end the kernel answers by itself.
+func TestCardRestart(t *testing.T) {
+	router, other := cards(t)
+	hostAddr(t, router)
+	e := newWireEnd(t, other, router)
+	cycles := 3
+	if soak {
+		cycles = 1000
+	}
+	for i := range cycles {
+		if !t.Run(fmt.Sprint(i), func(t *testing.T) {
+			e.t = t
+			p := open(t, []dataplane.PortConfig{cardConfig(t, router, true)})[0]
+			for range 4 {
+				e.send(e.arpRequest(), e.echo(100), e.echo(1000))
+				poll(t, 0, p.Queues[0].Descriptor)
+			}
+		}) {
+			break
+		}
+	}
+	e.t = t
+	e.ping()
+}
+
+// nmfwd returns the program beside the test binary, or skips the test.
+func nmfwd(t *testing.T) string {
+	t.Helper()
+	exe, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	p := filepath.Join(filepath.Dir(exe), "nmfwd")
+	if _, err := os.Stat(p); err != nil {
+		t.Skip("no nmfwd beside the test binary")
+	}
+	return p
+}
+
+// TestCardKill is cases X24 and X25 on a card: while nmfwd has it a second one
+// is refused; when nmfwd is killed the kernel has its card again, and then a new
+// nmfwd.
+func TestCardKill(t *testing.T) {
+	router, other := cards(t)
+	exe := nmfwd(t)
+	hostAddr(t, router)
+	conf := filepath.Join(t.TempDir(), "routes.conf")
+	if err := os.WriteFile(conf, fmt.Appendf(nil, "port %s %v\n", router, hostNet), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	e := newWireEnd(t, other, router)
+	e.ping()
+	for range 2 {
+		cmd := exec.Command(exe, "-c", conf)
+		out, err := cmd.StderrPipe()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := cmd.Start(); err != nil {
+			t.Fatal(err)
+		}
+		ready := make(chan bool, 1)
+		go func() {
+			for lines := bufio.NewScanner(out); lines.Scan(); {
+				t.Log(lines.Text())
+				if strings.Contains(lines.Text(), "msg=forwarding") {
+					ready <- true
+				}
+			}
+			close(ready)
+		}()
+		select {
+		case ok := <-ready:
+			if !ok {
+				t.Errorf("nmfwd does not start: %v", cmd.Wait())
+				return
+			}
+		case <-time.After(patience):
+			t.Error("nmfwd does not start")
+		}
+		e.ping()
+		second := exec.Command(exe, "-c", conf)
+		text, err := second.CombinedOutput()
+		var exit *exec.ExitError
+		if !errors.As(err, &exit) || exit.ExitCode() != 69 || !strings.Contains(string(text), fmt.Sprintf("another nmfwd has it (pid %d", cmd.Process.Pid)) {
+			t.Errorf("second nmfwd: %v: %s", err, text)
+		}
+		cmd.Process.Signal(syscall.SIGKILL)
+		for range ready {
+		}
+		cmd.Wait()
+		e.ping()
+		if t.Failed() {
+			return
+		}
+	}
+}
