@@ -10,9 +10,9 @@ import (
 	"nmfwd/dataplane/wire"
 )
 
-// packet returns an IPv4 packet with options and payload, from 198.18.10.1 to
+// packet4 returns an IPv4 packet with options and payload, from 198.18.10.1 to
 // 198.19.10.1.
-func packet(flags uint16, options, payload []byte) wire.IPv4 {
+func packet4(flags uint16, options, payload []byte) wire.IPv4 {
 	p := make([]byte, wire.IPv4Len)
 	p[4], p[5] = 0xab, 0xcd
 	p[8], p[9] = 64, wire.ProtoUDP
@@ -54,18 +54,18 @@ func TestSplit(t *testing.T) {
 		mtu  int
 		want []piece
 	}{
-		{"fits", packet(0, nil, counting(1380)), 1400, []piece{{0, 20, 1380}}},
-		{"a byte more", packet(0, nil, counting(1381)), 1400, []piece{{0x2000, 20, 1376}, {172, 20, 5}}},
-		{"1,500 into 1,400", packet(0, nil, counting(1480)), 1400, []piece{{0x2000, 20, 1376}, {172, 20, 104}}},
-		{"1,500 into 576", packet(0, nil, counting(1480)), 576, []piece{{0x2000, 20, 552}, {0x2000 | 69, 20, 552}, {138, 20, 376}}},
-		{"least MTU", packet(0, nil, counting(100)), 68, []piece{{0x2000, 20, 48}, {0x2000 | 6, 20, 48}, {12, 20, 4}}},
-		{"first fragment", packet(0x2000, nil, counting(1480)), 1400, []piece{{0x2000, 20, 1376}, {0x2000 | 172, 20, 104}}},
-		{"later fragment", packet(0x2000|185, nil, counting(1480)), 1400, []piece{{0x2000 | 185, 20, 1376}, {0x2000 | 357, 20, 104}}},
-		{"last fragment", packet(185, nil, counting(1480)), 1400, []piece{{0x2000 | 185, 20, 1376}, {357, 20, 104}}},
-		{"reserved bit", packet(0x8000, nil, counting(1480)), 1400, []piece{{0xa000, 20, 1376}, {0x8000 | 172, 20, 104}}},
-		{"options for the first", packet(0, []byte{7, 7, 4, 0, 0, 0, 0, 0}, counting(1460)), 1400, []piece{{0x2000, 28, 1368}, {171, 20, 92}}},
-		{"options for all", packet(0, []byte{1, 0x88, 4, 0, 7, 3, 4, 0}, counting(1460)), 1400, []piece{{0x2000, 28, 1368}, {171, 24, 92}}},
-		{"40 bytes of options for all", packet(0, append([]byte{0x82, 40}, make([]byte, 38)...), counting(16)), 68, []piece{{0x2000, 60, 8}, {1, 60, 8}}},
+		{"fits", packet4(0, nil, counting(1380)), 1400, []piece{{0, 20, 1380}}},
+		{"a byte more", packet4(0, nil, counting(1381)), 1400, []piece{{0x2000, 20, 1376}, {172, 20, 5}}},
+		{"1,500 into 1,400", packet4(0, nil, counting(1480)), 1400, []piece{{0x2000, 20, 1376}, {172, 20, 104}}},
+		{"1,500 into 576", packet4(0, nil, counting(1480)), 576, []piece{{0x2000, 20, 552}, {0x2000 | 69, 20, 552}, {138, 20, 376}}},
+		{"least MTU", packet4(0, nil, counting(100)), 68, []piece{{0x2000, 20, 48}, {0x2000 | 6, 20, 48}, {12, 20, 4}}},
+		{"first fragment", packet4(0x2000, nil, counting(1480)), 1400, []piece{{0x2000, 20, 1376}, {0x2000 | 172, 20, 104}}},
+		{"later fragment", packet4(0x2000|185, nil, counting(1480)), 1400, []piece{{0x2000 | 185, 20, 1376}, {0x2000 | 357, 20, 104}}},
+		{"last fragment", packet4(185, nil, counting(1480)), 1400, []piece{{0x2000 | 185, 20, 1376}, {357, 20, 104}}},
+		{"reserved bit", packet4(0x8000, nil, counting(1480)), 1400, []piece{{0xa000, 20, 1376}, {0x8000 | 172, 20, 104}}},
+		{"options for the first", packet4(0, []byte{7, 7, 4, 0, 0, 0, 0, 0}, counting(1460)), 1400, []piece{{0x2000, 28, 1368}, {171, 20, 92}}},
+		{"options for all", packet4(0, []byte{1, 0x88, 4, 0, 7, 3, 4, 0}, counting(1460)), 1400, []piece{{0x2000, 28, 1368}, {171, 24, 92}}},
+		{"40 bytes of options for all", packet4(0, append([]byte{0x82, 40}, make([]byte, 38)...), counting(16)), 68, []piece{{0x2000, 60, 8}, {1, 60, 8}}},
 	} {
 		var got []piece
 		var payload []byte
@@ -114,8 +114,8 @@ func TestCopiedOptions(t *testing.T) {
 
 // FuzzSplit puts the fragments of whatever passes the gate together again.
 func FuzzSplit(f *testing.F) {
-	f.Add([]byte(packet(0, nil, counting(1480))), 1400)
-	f.Add([]byte(packet(0x2001, []byte{1, 0x88, 4, 0, 7, 3, 4, 0}, counting(300))), 68)
+	f.Add([]byte(packet4(0, nil, counting(1480))), 1400)
+	f.Add([]byte(packet4(0x2001, []byte{1, 0x88, 4, 0, 7, 3, 4, 0}, counting(300))), 68)
 	f.Fuzz(func(t *testing.T, b []byte, mtu int) {
 		if wire.CheckIPv4(b, len(b)) != wire.OK || wire.ScanOptions(wire.IPv4(b).Options())&wire.BadOption != 0 {
 			return

@@ -27,7 +27,7 @@ func framed(p []byte) []byte {
 
 // udp4 returns a UDP packet from 198.18.10.1 to dst.
 func udp4(dst string, ttl byte, payload int) []byte {
-	p := packet(0, nil, counting(8+payload))
+	p := packet4(0, nil, counting(8+payload))
 	p[8] = ttl
 	d := netip.MustParseAddr(dst).As4()
 	copy(p[16:], d[:])
@@ -119,7 +119,7 @@ func TestMessages(t *testing.T) {
 		{"reject", udp4("203.0.113.1", 64, 8), icmp.Prohibited, icmp.OK},
 		{"too big", big, icmp.TooBig, icmp.OK},
 		{"port", udp4("198.18.0.205", 1, 8), icmp.PortUnreachable, icmp.OK},
-		{"options", packet(0, []byte{7, 0, 0, 0}, counting(8)), icmp.ParameterProblem, icmp.OK},
+		{"options", packet4(0, []byte{7, 0, 0, 0}, counting(8)), icmp.ParameterProblem, icmp.OK},
 		{"from a broadcast address", broadcast, 0, icmp.BadSource},
 		{"no way back", packet6("2001:db8::1", "2001:2:0:8001::1", 17, 1, nil), 0, icmp.NoRoute},
 		{"about an error", packet6("2001:2:0:1::1", "2001:2:0:8001::1", 58, 1, []byte{1, 0, 0, 0, 0, 0, 0, 0}), 0, icmp.AboutError},
