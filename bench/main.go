@@ -57,7 +57,7 @@ var questions = []question{
 }
 
 func main() {
-	o := &options{rounds: 21, packets: 400_000}
+	o := &options{rounds: 15, packets: 300_000}
 	flag.BoolVar(&o.quick, "quick", false, "fewer and shorter rounds")
 	only := flag.String("only", "", "questions to answer, separated by commas (default all)")
 	rows := flag.String("rows", "", "measure the rows that match a regular expression")

@@ -41,8 +41,9 @@ const (
 
 // A pathGroup has rows whose runs are interleaved.
 type pathGroup struct {
-	name  string
-	cases []pathCase
+	name    string
+	cases   []pathCase
+	targets bool // its rows have some: they get more rounds
 }
 
 // pathGroups returns all rows. Their names are distinct.
@@ -73,9 +74,10 @@ func pathGroups() []pathGroup {
 	for _, m := range []mix{v4, v6, mixed} {
 		head.cases = append(head.cases, row("2,000 buffers", m, four, inL2), row("32,000 buffers", m, four, beyondL2))
 	}
+	head.targets = true
 	groups := []pathGroup{head}
 	for _, m := range []mix{v4, v6, mixed} { // apart, for buffers and tables of all would take 5 GB
-		g := pathGroup{name: "tables, " + string(m)}
+		g := pathGroup{name: "tables, " + string(m), targets: true}
 		for _, t := range tables {
 			c := to(many, row("65,536 destinations", m, t, many))
 			g.cases = append(g.cases, c, light(c))
@@ -114,7 +116,7 @@ func pathGroups() []pathGroup {
 	}
 	groups = append(groups, dests, layout, bursts, neighbors)
 	for cs := range slices.Chunk(drops.cases, 8) { // each has a program in C with tables of its own
-		groups = append(groups, pathGroup{drops.name, cs})
+		groups = append(groups, pathGroup{name: drops.name, cases: cs})
 	}
 	return groups
 }
@@ -229,7 +231,11 @@ func path(o *options) (*report, error) {
 			bs = slices.DeleteFunc(bs, func(b build) bool { return b.name != optimised })
 		}
 		o.say("path: %s", g.name)
-		cs, err := compete(o, g.cases, dir, bs)
+		rounds := o.rounds
+		if g.targets {
+			rounds *= 2
+		}
+		cs, err := compete(o, g.cases, rounds, dir, bs)
 		if err != nil {
 			return nil, err
 		}
@@ -244,7 +250,7 @@ func path(o *options) (*report, error) {
 
 // compete measures the cases of a group in interleaved rounds: many short ones,
 // because what slows a shared machine down lasts for longer.
-func compete(o *options, group []pathCase, dir string, bs []build) ([]*contest, error) {
+func compete(o *options, group []pathCase, rounds int, dir string, bs []build) ([]*contest, error) {
 	var cs []*contest
 	defer func() {
 		for _, c := range cs {
@@ -280,7 +286,7 @@ func compete(o *options, group []pathCase, dir string, bs []build) ([]*contest, 
 		}
 		c.bed.run(len(c.bed.frames))
 	}
-	for round := range 2*o.rounds + 1 {
+	for round := range rounds + 1 {
 		for _, c := range cs {
 			n := max(o.packets/2, 2*len(c.bed.frames))
 			runs := []func(int) (float64, error){func(n int) (float64, error) { return c.bed.run(n), nil }}
