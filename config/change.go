@@ -11,11 +11,6 @@ var unbuilt = []struct {
 	what string
 	find func(c *Config, found func(Pos))
 }{
-	{"a VLAN", func(c *Config, found func(Pos)) {
-		for i := range c.VLANs {
-			found(c.VLANs[i].Pos)
-		}
-	}},
 	{"a route with several gateways", func(c *Config, found func(Pos)) {
 		for i := range c.Routes {
 			if len(c.Routes[i].Hops) > 1 {

@@ -74,11 +74,15 @@ var Drivers = []string{"netmap", "afxdp"}
 // A VLAN is an IEEE 802.1Q tag on a device.
 type VLAN struct {
 	ID     int // 1 to 4094
-	PCP    int // priority of frames sent, 0 to 7
+	PCP    int // priority of frames sent, 0 to 7; KeepPCP where the line sets none
 	Parent int // index of the device in Ports
 	Port   int // index in Ports of the port that the VLAN is
 	Pos    Pos
 }
+
+// KeepPCP leaves a packet the priority of the tag that it came with: 0 if it had
+// none.
+const KeepPCP = -1
 
 // A Route says what happens to packets for a prefix.
 type Route struct {

@@ -505,7 +505,7 @@ func (p *parser) portAddr(port *Port, i int) {
 
 // vlan reads: vlan ID on NAME { addr | mtu N | pcp N }.
 func (p *parser) vlan() {
-	v := VLAN{Pos: p.at(p.words[0].col)}
+	v := VLAN{PCP: KeepPCP, Pos: p.at(p.words[0].col)}
 	port := Port{Host: true, Pos: v.Pos}
 	id, ok := p.argument(1, "an ID")
 	if !ok {

@@ -87,7 +87,7 @@ func (c *Config) writeVLAN(b *strings.Builder, v *VLAN) {
 	if p.MTU > 0 && p.MTU != parent.MTU {
 		fmt.Fprintf(b, " mtu %d", p.MTU)
 	}
-	if v.PCP > 0 {
+	if v.PCP != KeepPCP {
 		fmt.Fprintf(b, " pcp %d", v.PCP)
 	}
 	b.WriteByte('\n')

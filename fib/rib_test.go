@@ -96,7 +96,9 @@ func (o *oracle) lookup(a netip.Addr) (Route, bool, Adjacency) {
 		return r, true, adj
 	}
 	h := append(append([]byte(nil), mac[:]...), p.MAC[:]...)
+	adj.Out = r.Port
 	if p.TCI != 0 {
+		adj.Action, adj.Out, adj.KeepPCP = Tagged, p.On, p.KeepPCP
 		h = append(h, 0x81, 0x00, byte(p.TCI>>8), byte(p.TCI))
 	}
 	if a.Is4() {

@@ -111,7 +111,18 @@ var verdicts = []struct {
 
 	{"arp request", fromG1("ffffffffffff", "0806", "0001080006040001"+macG1+"c61200cb"+"000000000000"+"c61200cd"+pad), xdpPass},
 	{"arp reply", fromG1(macAA, "0806", "0001080006040002"+macG1+"c61200cb"+macAA+"c61200cd"+pad), xdpPass},
-	{"vlan", fromG1(macAA, "81000064", "0800"+udp4+routed4+udpBytes+pad), xdpPass},
+	{"vlan", fromG1(macAA, "81000064", "0800"+udp4+routed4+udpBytes+pad), xdpRedirect},
+	{"vlan with priority", fromG1(macAA, "8100a064", "86dd"+udp6+routed6+udpBytes), xdpRedirect},
+	{"vlan, highest", fromG1(macAA, "81000ffe", "0800"+udp4+routed4+udpBytes+pad), xdpRedirect},
+	{"vlan to own address", fromG1(macAA, "81000064", "0800"+udp4+"c61200cd"+udpBytes+pad), xdpPass},
+	{"vlan, ipv6 to own address", fromG1(macAA, "81000064", "86dd"+udp6+"20010002000000000000000000000205"), xdpPass},
+	{"vlan, multicast", fromG1(macAA, "81000064", "0800"+udp4+"e0000005"+udpBytes+pad), xdpPass},
+	{"vlan, arp", fromG1(macAA, "81000064", "0806"+"0001080006040001"+macG1+"c61200cb"+"000000000000"+"c61200cd"+pad), xdpPass},
+	{"vlan, two tags", fromG1(macAA, "81000064", "81000064"+"0800"+udp4+routed4+udpBytes+pad), xdpPass},
+	{"vlan, nothing behind the tag", fromG1(macAA, "81000064", "0800"), xdpRedirect},
+	{"vlan, tag cut", fromG1(macAA, "8100", "0064"), xdpPass},
+	{"other vlan", fromG1(macAA, "81000065", "0800"+udp4+routed4+udpBytes+pad), xdpPass},
+	{"priority tag", fromG1(macAA, "8100e000", "0800"+udp4+routed4+udpBytes+pad), xdpRedirect},
 	{"qinq", fromG1(macAA, "88a80064", "8100006408000000"+udp4+routed4+udpBytes+pad), xdpPass},
 	{"lldp", fromG1("0180c200000e", "88cc", pad+pad+pad), xdpPass},
 	{"unknown ethertype", fromG1(macAA, "88b5", pad+pad+pad), xdpPass},
@@ -143,7 +154,7 @@ var ownAddrs = []netip.Addr{
 func loadProgram(t *testing.T, host bool) *program {
 	t.Helper()
 	raiseMemlock()
-	p, err := newProgram(2, host, []net.HardwareAddr{parseMAC(t, macAA), parseMAC(t, macVRRP)})
+	p, err := newProgram(2, host, []net.HardwareAddr{parseMAC(t, macAA), parseMAC(t, macVRRP)}, []uint16{100, 4094})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -260,7 +271,7 @@ func TestProgramSetAddrs(t *testing.T) {
 // FuzzProgram compares the program with the rule written in Go.
 func FuzzProgram(f *testing.F) {
 	raiseMemlock()
-	p, err := newProgram(1, true, []net.HardwareAddr{parseMAC(f, macAA), parseMAC(f, macVRRP)})
+	p, err := newProgram(1, true, []net.HardwareAddr{parseMAC(f, macAA), parseMAC(f, macVRRP)}, []uint16{100, 4094})
 	if err != nil {
 		f.Fatal(err)
 	}
@@ -298,7 +309,13 @@ func forwardable(f []byte) bool {
 	if mac := hex.EncodeToString(f[:6]); mac != macAA && mac != macVRRP {
 		return false
 	}
-	p := f[14:]
+	p, kind := f[14:], [2]byte(f[12:14])
+	if kind == [2]byte{0x81, 0x00} && len(p) >= 4 {
+		if id := int(p[0]&15)<<8 | int(p[1]); id != 0 && id != 100 && id != 4094 {
+			return false
+		}
+		p, kind = p[4:], [2]byte(p[2:4])
+	}
 	own := func(a netip.Addr) bool {
 		for _, o := range ownAddrs {
 			if a == o {
@@ -307,7 +324,7 @@ func forwardable(f []byte) bool {
 		}
 		return false
 	}
-	switch [2]byte(f[12:14]) {
+	switch kind {
 	case [2]byte{0x08, 0x00}:
 		if len(p) < 20 || p[0]>>4 != 4 || p[0]&15 < 5 {
 			return true

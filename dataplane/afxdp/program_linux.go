@@ -41,8 +41,8 @@ type program struct {
 
 // newProgram loads the program of a port with the given number of receive
 // queues. With host it redirects what is for forwarding and arrives for one of
-// macs; without, everything.
-func newProgram(queues int, host bool, macs []net.HardwareAddr) (_ *program, err error) {
+// macs, untagged or with a tag of one of vlans; without, everything.
+func newProgram(queues int, host bool, macs []net.HardwareAddr, vlans []uint16) (_ *program, err error) {
 	p := &program{}
 	defer func() {
 		if err != nil {
@@ -70,6 +70,7 @@ func newProgram(queues int, host bool, macs []net.HardwareAddr) (_ *program, err
 			return nil, fmt.Errorf("address map: %w", err)
 		}
 		c.ours(macs)
+		c.tagged(vlans)
 		c.ipv4(p.own4.FD())
 		c.ipv6(p.own6.FD())
 	}
@@ -171,7 +172,7 @@ func (c *code) need(n int32, label string) {
 	)
 }
 
-// Offsets in a frame without VLAN tags.
+// Offsets in a frame without a VLAN tag.
 const (
 	etherType = 12
 	ip        = 14
@@ -218,6 +219,32 @@ func (c *code) ours(macs []net.HardwareAddr) {
 	c.add(
 		asm.LoadMem(asm.R2, asm.R7, etherType, asm.Half),
 		asm.HostTo(asm.BE, asm.R2, asm.Half),
+		asm.JEq.Imm(asm.R2, 0x0800, "ipv4"),
+		asm.JEq.Imm(asm.R2, 0x86dd, "ipv6"),
+		asm.JNE.Imm(asm.R2, 0x8100, "pass"),
+	)
+}
+
+// tagged leaves to the host what has a tag of none of vlans, unless that says a
+// priority only, and what is neither IPv4 nor IPv6. It moves R7 such that the
+// packet is where it would be without the tag.
+func (c *code) tagged(vlans []uint16) {
+	c.need(ip+4, "pass")
+	c.add(
+		asm.LoadMem(asm.R2, asm.R7, etherType+4, asm.Half),
+		asm.LoadMem(asm.R3, asm.R7, ip, asm.Half),
+		asm.Add.Imm(asm.R7, 4),
+		asm.HostTo(asm.BE, asm.R2, asm.Half),
+		asm.HostTo(asm.BE, asm.R3, asm.Half),
+		asm.And.Imm(asm.R3, 0xfff),
+		asm.JEq.Imm(asm.R3, 0, "vlan"),
+	)
+	for _, id := range vlans {
+		c.add(asm.JEq.Imm(asm.R3, int32(id), "vlan"))
+	}
+	c.add(asm.Ja.Label("pass"))
+	c.at("vlan")
+	c.add(
 		asm.JEq.Imm(asm.R2, 0x0800, "ipv4"),
 		asm.JEq.Imm(asm.R2, 0x86dd, "ipv6"),
 		asm.Ja.Label("pass"),
@@ -325,6 +352,7 @@ func (c *code) verdict(xsks, left int) {
 	)
 	c.at("pass")
 	c.add(
+		asm.LoadMem(asm.R7, asm.R6, mdData, asm.Word),
 		asm.LoadMem(asm.R2, asm.R6, mdRXQueue, asm.Word),
 		asm.StoreMem(asm.R10, keyQueue, asm.R2, asm.Word),
 		asm.LoadMapPtr(asm.R1, left),

@@ -36,10 +36,11 @@ func newMemory(t *testing.T, text string, h Host) *memory {
 	m := &memory{region: memport.NewRegion("cases", buffers, memport.Stride), stuck: make(map[string]int)}
 	m.own = setup.Own(cfg)
 	var ports []*dataplane.Port
-	for _, p := range cfg.Devices() {
+	for i, p := range cfg.Devices() {
+		vlans := setup.VLANs(cfg, i)
 		cfg := memport.Config{Name: p.Name, MAC: p.MAC, MTU: max(p.MTU, 1500), MinFrame: 60, Host: p.Host, RXSlots: 128, TXSlots: 128}
 		if h == HostFirst {
-			cfg.Keeps = func(f []byte) bool { return hostKeeps(f, append(p.VMACs, p.MAC), m.own) }
+			cfg.Keeps = func(f []byte) bool { return hostKeeps(f, append(p.VMACs, p.MAC), vlans, m.own) }
 		}
 		port, err := memport.New(m.region, cfg)
 		if err != nil {
@@ -58,15 +59,21 @@ func newMemory(t *testing.T, text string, h Host) *memory {
 // hostKeeps says what an XDP program leaves to the kernel on a port with a
 // host: all frames but those that are for forwarding. It takes no part in
 // checking a packet.
-func hostKeeps(f []byte, macs []net.HardwareAddr, own []netip.Addr) bool {
+func hostKeeps(f []byte, macs []net.HardwareAddr, vlans []uint16, own []netip.Addr) bool {
 	if len(f) < 14 {
 		return false
 	}
 	if !slices.ContainsFunc(macs, func(m net.HardwareAddr) bool { return slices.Equal(m, f[:6]) }) {
 		return true
 	}
-	p := f[14:]
-	switch binary.BigEndian.Uint16(f[12:]) {
+	p, t := f[14:], binary.BigEndian.Uint16(f[12:])
+	if t == 0x8100 && len(p) >= 4 {
+		if id := binary.BigEndian.Uint16(p) & 0xfff; id != 0 && !slices.Contains(vlans, id) {
+			return true
+		}
+		p, t = p[4:], binary.BigEndian.Uint16(p[2:])
+	}
+	switch t {
 	case 0x0800:
 		if len(p) < 20 || p[0]>>4 != 4 {
 			return false

@@ -20,7 +20,7 @@ import (
 // another.
 func Spec(cfg *config.Config, ports []*dataplane.Port) (*control.Spec, error) {
 	s := &control.Spec{
-		Ports:        make([]control.Port, len(ports)),
+		Ports:        make([]control.Port, len(cfg.Ports)),
 		Routes:       make([]fib.Route, 0, len(cfg.Routes)),
 		MaxNeighbors: cfg.Options.Neighbors,
 	}
@@ -43,6 +43,20 @@ func Spec(cfg *config.Config, ports []*dataplane.Port) (*control.Spec, error) {
 			q.MACs = append(q.MACs, wire.MACOf(m))
 		}
 		s.Ports[n] = q
+	}
+	for i := range cfg.VLANs {
+		v := &cfg.VLANs[i]
+		p, n := &cfg.Ports[v.Port], len(ports)+i
+		q := s.Ports[numbers[v.Parent]]
+		if p.MTU > q.MTU {
+			return nil, fmt.Errorf("%v: port %s: mtu %d is more than the %d of %s", p.Pos, p.Name, p.MTU, q.MTU, cfg.Ports[v.Parent].Name)
+		}
+		if p.MTU != 0 {
+			q.MTU = p.MTU
+		}
+		q.Addrs, q.VLAN, q.On = p.Addrs, uint16(v.ID), int(numbers[v.Parent])
+		q.PCP, q.KeepPCP = uint16(max(v.PCP, 0)), v.PCP == config.KeepPCP
+		numbers[v.Port], s.Ports[n] = uint16(n), q
 	}
 	for i := range cfg.Routes {
 		s.Routes = append(s.Routes, route(&cfg.Routes[i], numbers))
@@ -73,6 +87,17 @@ func route(r *config.Route, numbers []uint16) fib.Route {
 		f.Port = numbers[r.Port]
 	}
 	return f
+}
+
+// VLANs returns the IDs of the VLANs on device number i of cfg.
+func VLANs(cfg *config.Config, i int) []uint16 {
+	var ids []uint16
+	for _, v := range cfg.VLANs {
+		if v.Parent == i {
+			ids = append(ids, uint16(v.ID))
+		}
+	}
+	return ids
 }
 
 // Own returns the addresses that belong to the router itself, on any port, and
