@@ -234,7 +234,7 @@ func (r *RIB) Reclaim(gen uint64) {
 
 // maxBehind routes may lie behind an origin: the tables of so few are made again
 // in a part of a millisecond when it changes.
-const maxBehind = 4096
+const maxBehind = 512
 
 // origin returns the longest prefix that covers all routes of more than aliasBits
 // bits, cut to a length that is a multiple of unit and at most most. It is empty
