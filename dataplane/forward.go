@@ -48,7 +48,7 @@ type decision struct {
 	verdict verdict
 	head    int            // length of the Ethernet header, with its tag if it names port
 	port    *PortState     // that the frame came in by: the queue's, or a VLAN on it
-	adj     *fib.Adjacency // that it is to be forwarded by, else nil
+	adj     *fib.Adjacency // that it is to be forwarded by, or would be if its neighbor were known
 }
 
 // decide says what becomes of a frame that came in by port and starts in p,
@@ -121,7 +121,7 @@ func (st *State) decide4(port *PortState, b []byte, n int) (*fib.Adjacency, verd
 	}
 	a := &st.FIB.Adj[st.FIB.V4.Lookup(dst)]
 	if a.HeadLen == 0 || linkLocal {
-		return nil, port.end(a, linkLocal, ip.TTL(), ip.TotalLen())
+		return a, port.end(a, linkLocal, ip.TTL(), ip.TotalLen())
 	}
 	if ip.TTL() <= 1 {
 		return nil, verdict(DropTTL)
@@ -160,7 +160,7 @@ func (st *State) decide6(port *PortState, b []byte, n int) (*fib.Adjacency, verd
 		if a.Action == fib.Local && !port.Host && isND(ip) {
 			return nil, punt + verdict(PuntND)
 		}
-		return nil, port.end(a, linkLocal, ip.HopLimit(), ip.TotalLen())
+		return a, port.end(a, linkLocal, ip.HopLimit(), ip.TotalLen())
 	}
 	if ip.HopLimit() <= 1 {
 		return nil, verdict(DropTTL)

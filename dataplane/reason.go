@@ -61,10 +61,15 @@ const (
 	PuntUnreachable             // no route, reject: an error is due
 	PuntFragment                // exceeds the egress MTU, and may be fragmented
 	PuntBadOption               // options of IPv4 or of IPv6's extension headers: an error is due
+	PuntNeighbor                // the neighbor that it is to be sent to is not known
 	NumKinds        = iota
+
+	// NoteUsed is no packet and not counted: a packet was sent to a neighbor that
+	// is to be verified.
+	NoteUsed Kind = NumKinds
 )
 
-var kindNames = [NumKinds]string{"arp", "nd", "local", "ttl", "too_big", "unreachable", "fragment", "bad_option"}
+var kindNames = [NumKinds]string{"arp", "nd", "local", "ttl", "too_big", "unreachable", "fragment", "bad_option", "neighbor"}
 
 // String returns the kind's name in metrics.
 func (k Kind) String() string { return kindNames[k] }

@@ -1,6 +1,7 @@
 package dataplane
 
 import (
+	"net/netip"
 	"sync/atomic"
 
 	"nmfwd/dataplane/wire"
@@ -145,9 +146,14 @@ func (r *injectRing) put(out int, frame []byte, tci uint16, least int) bool {
 
 // A Punt is a frame that a worker gave to control.
 type Punt struct {
-	Kind  Kind
-	Port  int    // number of the port or VLAN that it came in by
-	Frame []byte // without the VLAN's tag; valid until the callback that got it returns
+	Kind   Kind
+	Worker int
+	Port   int    // number of the port or VLAN that it came in by
+	Frame  []byte // without the VLAN's tag; valid until the callback that got it returns; empty in a note
+
+	// For PuntNeighbor and NoteUsed: the neighbor, and the port that it is on.
+	Neighbor netip.Addr
+	Out      int
 }
 
 // The punt rings of a worker, in the order in which control reads them. They are
@@ -158,13 +164,14 @@ const (
 	local     // for the router's own addresses
 	faulty    // an ICMP error is due
 	tooBig    // to be fragmented
+	unknown   // for neighbors that are not known
 	numPuntRings
 )
 
 // puntRings say by which ring a kind goes to control.
 var puntRings = [NumKinds]int{
 	PuntLocal: local, PuntTTL: faulty, PuntTooBig: faulty, PuntUnreachable: faulty, PuntBadOption: faulty,
-	PuntFragment: tooBig,
+	PuntFragment: tooBig, PuntNeighbor: unknown,
 }
 
 // A puntRing carries copies of frames from one worker to control.
@@ -176,8 +183,16 @@ type puntRing struct {
 type puntEntry struct {
 	kind Kind
 	port uint16
+	hop  nextHop
 	len  int
 	data []byte
+}
+
+// A nextHop is a neighbor that a packet is to be sent to.
+type nextHop struct {
+	addr   [16]byte // an IPv4 address in the first 4 bytes
+	family uint8    // 0 for none
+	port   uint16
 }
 
 // newPuntRing returns a ring of n frames of size bytes.
@@ -192,30 +207,40 @@ func newPuntRing(n, size int) *puntRing {
 // put copies a frame in slots of region from into the ring, without the tag of an
 // Ethernet header of head bytes, and reports whether there was room. What is
 // longer than an entry is cut.
-func (r *puntRing) put(k Kind, port uint16, from *Region, frame []Slot, head int) bool {
+func (r *puntRing) put(k Kind, port uint16, hop nextHop, from *Region, frame []Slot, head int) bool {
 	tail := r.tail.Load()
 	if int(tail-r.head.Load()) == len(r.entries) {
 		return false
 	}
 	e := &r.entries[tail&uint32(len(r.entries)-1)]
 	const typeAt = wire.EthernetLen - 2
-	p := from.Bytes(&frame[0])
-	e.kind, e.port, e.len = k, port, copy(e.data, p[:typeAt])
-	e.len += copy(e.data[e.len:], p[head-(wire.EthernetLen-typeAt):])
-	for i := range frame[1:] {
-		e.len += copy(e.data[e.len:], from.Bytes(&frame[1+i]))
+	e.kind, e.port, e.hop, e.len = k, port, hop, 0
+	for i := range frame {
+		p := from.Bytes(&frame[i])
+		if i == 0 {
+			e.len = copy(e.data, p[:typeAt])
+			p = p[head-(wire.EthernetLen-typeAt):]
+		}
+		e.len += copy(e.data[e.len:], p)
 	}
 	r.tail.Store(tail + 1)
 	return true
 }
 
-// drain calls f for each waiting frame and returns their number.
-func (r *puntRing) drain(f func(Punt)) int {
+// drain calls f for each waiting frame of a worker and returns their number.
+func (r *puntRing) drain(worker int, f func(Punt)) int {
 	head := r.head.Load()
 	n := int(r.tail.Load() - head)
 	for i := range uint32(n) {
 		e := &r.entries[(head+i)&uint32(len(r.entries)-1)]
-		f(Punt{Kind: e.kind, Port: int(e.port), Frame: e.data[:e.len]})
+		p := Punt{Kind: e.kind, Worker: worker, Port: int(e.port), Frame: e.data[:e.len], Out: int(e.hop.port)}
+		switch e.hop.family {
+		case 4:
+			p.Neighbor = netip.AddrFrom4([4]byte(e.hop.addr[:4]))
+		case 6:
+			p.Neighbor = netip.AddrFrom16(e.hop.addr)
+		}
+		f(p)
 		r.head.Store(head + i + 1)
 	}
 	return n

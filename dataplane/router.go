@@ -395,29 +395,49 @@ func (r *Router) Close() {
 // device or a VLAN on one, and reports whether there was room for it: a frame
 // longer than ControlFrame is never taken. Only control calls it.
 func (r *Router) Inject(port int, frame []byte) bool {
-	st := r.state.Load()
-	tci := st.Ports[port].TCI
-	if tci != 0 {
-		port = int(st.Ports[port].On)
-	}
-	for _, o := range r.tx[port] {
+	device, tci := r.device(port)
+	for _, o := range r.tx[device] {
 		if o.worker != nil {
-			if !o.worker.inject.put(port, frame, tci, r.ports[port].MinFrame) {
-				return false
-			}
-			o.worker.poller.wake.wake()
-			return true
+			return r.inject(o.worker, device, tci, frame)
 		}
 	}
 	return false
 }
 
+// InjectAs is Inject for a packet that a worker gave to control: it leaves before
+// those that the worker forwards by a State that is published later.
+func (r *Router) InjectAs(worker, port int, frame []byte) bool {
+	device, tci := r.device(port)
+	w := r.workers[worker]
+	for _, h := range w.out[device].handoffs {
+		if h != nil {
+			w = h.to
+		}
+	}
+	return r.inject(w, device, tci, frame)
+}
+
+func (r *Router) inject(w *Worker, device int, tci uint16, frame []byte) bool {
+	if !w.inject.put(device, frame, tci, r.ports[device].MinFrame) {
+		return false
+	}
+	w.poller.wake.wake()
+	return true
+}
+
+// device returns the device that port is, or is a VLAN on, and the tag of that.
+func (r *Router) device(port int) (device int, tci uint16) {
+	p := &r.state.Load().Ports[port]
+	if p.TCI != 0 {
+		return int(p.On), p.TCI
+	}
+	return port, 0
+}
+
 // Room returns how many frames for port Inject takes before the worker sends
 // any. Only control calls it.
 func (r *Router) Room(port int) int {
-	if p := &r.state.Load().Ports[port]; p.TCI != 0 {
-		port = int(p.On)
-	}
+	port, _ = r.device(port)
 	for _, o := range r.tx[port] {
 		if o.worker != nil {
 			return injectLen - o.worker.inject.len()
@@ -449,7 +469,7 @@ func (r *Router) Punts(f func(Punt)) {
 	r.punt.sleeping(false)
 	for ring := range numPuntRings {
 		for _, w := range r.workers {
-			w.punts[ring].drain(f)
+			w.punts[ring].drain(w.id, f)
 		}
 	}
 	r.punt.sleeping(true)

@@ -53,6 +53,8 @@ type rxQueue struct {
 	tally        *tally
 	host         bool                 // the frames come from the port's host
 	limits       [NumLimits][2]bucket // by family
+	unknown      [unknownSources]bucket
+	used         bucket
 }
 
 // An outlet is where frames for a port, or for the host behind it, leave the
@@ -84,14 +86,13 @@ func (w *Worker) Step(now int64) int {
 		w.gen = st.FIB.Gen
 		w.seen.Store(w.gen)
 	}
-	n := 0
+	n := w.takeInjected() // what waited for st leaves before what is forwarded by it
 	for i := range w.rx {
 		n += w.receive(st, &w.rx[i])
 	}
 	for _, h := range w.handed {
 		n += w.takeHanded(st, h)
 	}
-	n += w.takeInjected()
 	if n > 0 {
 		for _, t := range w.in {
 			t.publish()
@@ -261,6 +262,27 @@ func (r *Region) rewrite(f *Slot, d *decision) int {
 	return n
 }
 
+// Rewrite makes a received untagged frame, with an IP packet that is to be
+// forwarded, the one that is sent by a, but for a VLAN tag, which Inject adds. It
+// returns the frame without what lies behind the packet, nil where it does not
+// hold all of that.
+func Rewrite(a *fib.Adjacency, frame []byte) []byte {
+	ip := frame[wire.EthernetLen:]
+	n := wire.EthernetLen
+	if ip[0]>>4 == 4 {
+		wire.IPv4(ip).DecrementTTL()
+		n += wire.IPv4(ip).TotalLen()
+	} else {
+		wire.IPv6(ip).DecrementHopLimit()
+		n += wire.IPv6(ip).TotalLen()
+	}
+	if n > len(frame) {
+		return nil
+	}
+	copy(frame, a.Head[:wire.EthernetLen-2])
+	return frame[:n]
+}
+
 // forwardSlow is forward for the frame of any kind that s starts with, in one
 // or several slots, of which the first one has to hold the headers. It returns
 // the number of slots.
@@ -280,7 +302,7 @@ func (w *Worker) forwardSlow(st *State, q *rxQueue, port *PortState, s []Slot) i
 		return len(s)
 	}
 	d := st.decide(port, p, total)
-	if d.adj == nil {
+	if d.verdict < forward4 || d.verdict > forward6 {
 		w.divert(st, q, &d, p, s)
 		return len(s)
 	}
@@ -288,6 +310,9 @@ func (w *Worker) forwardSlow(st *State, q *rxQueue, port *PortState, s []Slot) i
 		d.verdict = verdict(DropOversize)
 		w.divert(st, q, &d, p, s)
 		return len(s)
+	}
+	if d.adj.Action == fib.Verify {
+		w.noteUse(q, &d, p)
 	}
 	// What lies behind the packet is cut: slots that hold nothing else go free.
 	n := q.region.rewrite(&s[0], &d)
@@ -323,6 +348,7 @@ func (w *Worker) divert(st *State, q *rxQueue, d *decision, p []byte, s []Slot) 
 	switch v := d.verdict; {
 	case v == toHost:
 		if o := &w.out[len(w.out)/2+q.port]; o.connected() {
+			w.copyNews(q, d, p, s)
 			w.collect(o, s, 0)
 			return
 		}
@@ -332,6 +358,11 @@ func (w *Worker) divert(st *State, q *rxQueue, d *decision, p []byte, s []Slot) 
 			break
 		}
 		q.tally.add(cDropped+int(DropPuntFull), 1)
+	case v == verdict(DropNoNeighbor):
+		if w.puntUnknown(q, d, p, s) {
+			break
+		}
+		q.tally.add(cDropped+int(v), 1)
 	default:
 		if k, ok := faultKind(Reason(v), p, d.head); ok && w.puntTo(k, q, d, p, s) {
 			break
@@ -355,7 +386,7 @@ func (w *Worker) puntTo(k Kind, q *rxQueue, d *decision, p []byte, s []Slot) boo
 		}
 		ok = q.limits[l][family].take(w.now, every, limitBursts[l])
 	}
-	if !ok || !w.punts[puntRings[k]].put(k, d.port.Number, q.region, s, d.head) {
+	if !ok || !w.punts[puntRings[k]].put(k, d.port.Number, nextHop{}, q.region, s, d.head) {
 		if l == LimitErrors {
 			q.tally.add(cLimited+family, 1)
 		}
@@ -377,7 +408,7 @@ func faultKind(r Reason, p []byte, head int) (Kind, bool) {
 			return PuntFragment, true
 		}
 		return PuntTooBig, true
-	case DropNoRoute, DropReject, DropNoNeighbor:
+	case DropNoRoute, DropReject:
 		return PuntUnreachable, true
 	case DropBadOptions, DropBadExt:
 		return PuntBadOption, true
@@ -391,7 +422,7 @@ const noLimit = NumLimits
 var limits = [NumKinds]Limit{
 	PuntARP: noLimit, PuntND: noLimit, PuntLocal: LimitLocal,
 	PuntTTL: LimitErrors, PuntTooBig: LimitErrors, PuntUnreachable: LimitErrors, PuntBadOption: LimitErrors,
-	PuntFragment: LimitFragments,
+	PuntFragment: LimitFragments, PuntNeighbor: noLimit, // puntUnknown has its own
 }
 
 // limitBursts are how many packets limits let pass at once after a rest.
@@ -410,6 +441,86 @@ func (b *bucket) take(now, every, burst int64) bool {
 	}
 	*b = bucket(full + every)
 	return true
+}
+
+// Packets for unknown neighbors are limited by their source: a station that scans
+// a network takes nothing from others, as far as these are not among the same
+// one of unknownSources by chance.
+const (
+	unknownSources = 64
+	unknownEvery   = 10 * time.Millisecond
+	unknownBurst   = 16
+
+	// How often a worker tells per queue that neighbors are used.
+	usedEvery = time.Millisecond
+	usedBurst = 16
+)
+
+// puntUnknown gives control a copy of a packet whose neighbor is not known, and
+// reports whether there was room and the limit is kept.
+func (w *Worker) puntUnknown(q *rxQueue, d *decision, p []byte, s []Slot) bool {
+	if !q.unknown[sourceOf(p[d.head:])].take(w.now, int64(unknownEvery), unknownBurst) ||
+		!w.punts[unknown].put(PuntNeighbor, d.port.Number, hopOf(d.adj, p[d.head:]), q.region, s, d.head) {
+		return false
+	}
+	q.tally.add(cPunted+int(PuntNeighbor), 1)
+	w.control.wake()
+	return true
+}
+
+// sourceOf returns a number for the source of an IP packet: of its address, or of
+// its network in IPv6, where a station has as many addresses as it likes.
+func sourceOf(ip []byte) uint32 {
+	const golden = 0x9e3779b97f4a7c15
+	n := uint64(wire.IPv4(ip).Source())
+	if ip[0]>>4 == 6 {
+		n, _ = wire.IPv6(ip).Source()
+	}
+	return uint32(n*golden>>32) % unknownSources
+}
+
+// hopOf returns the neighbor that a leads the packet ip to.
+func hopOf(a *fib.Adjacency, ip []byte) nextHop {
+	h := nextHop{addr: a.Neighbor, family: a.Family, port: a.Port}
+	if h.addr == [16]byte{} {
+		if a.Family == 4 {
+			copy(h.addr[:], ip[16:][:4])
+		} else {
+			copy(h.addr[:], ip[24:][:16])
+		}
+	}
+	return h
+}
+
+// noteUse tells control that a packet is sent to the neighbor of d.
+func (w *Worker) noteUse(q *rxQueue, d *decision, p []byte) {
+	if q.used.take(w.now, int64(usedEvery), usedBurst) && w.punts[unknown].put(NoteUsed, d.port.Number, hopOf(d.adj, p[d.head:]), q.region, nil, 0) {
+		w.control.wake()
+	}
+}
+
+// copyNews gives control a copy of a frame for the host that says where a
+// neighbor is. Frames for the host are counted as such; of the ring they get
+// half, for they are as many as the link has stations.
+func (w *Worker) copyNews(q *rxQueue, d *decision, p []byte, s []Slot) {
+	k := PuntARP
+	t := wire.Ethernet(p).Type()
+	if d.head > wire.EthernetLen {
+		t = wire.Ethernet(p).TaggedType()
+	}
+	switch ip := p[d.head:]; t {
+	case wire.TypeARP:
+	case wire.TypeIPv6:
+		if len(ip) < wire.IPv6Len || !isND(wire.IPv6(ip)) {
+			return
+		}
+		k = PuntND
+	default:
+		return
+	}
+	if w.punts[protocols].len() < puntLen/2 && w.punts[protocols].put(k, d.port.Number, nextHop{}, q.region, s, d.head) {
+		w.control.wake()
+	}
 }
 
 // fromHost collects a burst that the host gave to a port, unchanged.
@@ -504,6 +615,7 @@ func (w *Worker) takeHanded(st *State, h *handoff) int {
 	if len(s) == 0 {
 		return 0
 	}
+	injected := w.takeInjected() // by control, before it published what s was forwarded by
 	o := &w.out[h.out]
 	sent, reason := 0, DropTXFull
 	switch {
@@ -526,7 +638,7 @@ func (w *Worker) takeHanded(st *State, h *handoff) int {
 		i += n
 	}
 	h.done(s)
-	return len(s)
+	return injected + len(s)
 }
 
 // takeInjected sends what control made.

@@ -48,6 +48,9 @@ type Port struct {
 	MTU   int
 	Host  bool // a host stack owns the addresses
 
+	// Source says who finds out the neighbors. It is not changed by a reload.
+	Source neigh.Source
+
 	// Of a VLAN, which has the MAC addresses and the host of the port that it is
 	// on. VLANs follow the devices in Spec.Ports.
 	VLAN    uint16 // VLAN ID; 0 for a device
@@ -66,13 +69,14 @@ type Control struct {
 	neighbors *neigh.Table
 	reloads   chan reload
 	stats     atomic.Pointer[Stats]
-	start     time.Time // of the clock that everything here goes by
+	now       func() time.Duration // the clock that everything here goes by
 
 	// The rest belongs to Run.
 	tables
+	resolution
 	messenger
 	reply   [dataplane.MaxControlFrame]byte
-	changed []string // what is different of each port, as last logged
+	devices []string // what is different of each port, as last logged
 }
 
 // tables are what is compiled from a Spec, aside from all that runs.
@@ -81,6 +85,7 @@ type tables struct {
 	rib   *fib.RIB
 	fib   *fib.FIB
 	ports []*neigh.Port
+	keep  map[neigh.Key]bool // gateways
 	took  time.Duration
 }
 
@@ -109,14 +114,20 @@ var CompileBuckets = [...]time.Duration{
 // New compiles spec and publishes it to router, whose ports are in the same
 // order. An error says what cannot be.
 func New(router *dataplane.Router, spec *Spec, log *slog.Logger) (*Control, error) {
+	sources := make([]neigh.Source, len(spec.Ports))
+	for i := range spec.Ports {
+		sources[i] = spec.Ports[i].Source
+	}
+	start := time.Now()
 	c := &Control{
-		router:    router,
-		log:       log,
-		neighbors: neigh.New(make([]neigh.Source, len(spec.Ports)), spec.MaxNeighbors),
-		start:     time.Now(),
-		messenger: newMessenger(router, len(spec.Ports)),
-		reloads:   make(chan reload),
-		changed:   make([]string, len(spec.Ports)),
+		router:     router,
+		log:        log,
+		neighbors:  neigh.New(sources, spec.MaxNeighbors),
+		now:        func() time.Duration { return time.Since(start) },
+		messenger:  newMessenger(router, len(spec.Ports)),
+		reloads:    make(chan reload),
+		resolution: newResolution(len(spec.Ports)),
+		devices:    make([]string, len(spec.Ports)),
 	}
 	t, err := compile(spec)
 	if err != nil {
@@ -156,15 +167,28 @@ func (c *Control) Run(ctx context.Context) {
 	defer links.Stop()
 	devices := time.NewTicker(deviceEvery)
 	defer devices.Stop()
+	due := time.NewTimer(0)
+	defer due.Stop()
+	c.neighbors.Keep(c.now(), c.keep)
 	workers := newWatchdog(c.log, len(c.router.Workers()), c.router.Accounted)
 	for {
-		c.HandlePunts()
+		c.router.Punts(c.punt)
+		c.settle(false)
+		due.Reset(c.wait())
 		select {
 		case <-ctx.Done():
 			return
 		case <-c.router.PuntReady():
+		case <-due.C:
+			c.expire()
+		case <-c.systemReady():
+			c.follow()
 		case r := <-c.reloads:
-			r.done <- c.use(r.tables)
+			err := c.use(r.tables)
+			if err == nil {
+				c.neighbors.Keep(c.now(), r.keep)
+			}
+			r.done <- err
 		case <-links.C:
 			c.watchLinks()
 			c.rib.Reclaim(c.router.Oldest())
@@ -177,7 +201,10 @@ func (c *Control) Run(ctx context.Context) {
 
 // HandlePunts handles what the workers punted so far. Run does it whenever
 // there is something; only without Run may others call it.
-func (c *Control) HandlePunts() { c.router.Punts(c.punt) }
+func (c *Control) HandlePunts() {
+	c.router.Punts(c.punt)
+	c.settle(true)
+}
 
 // compile builds the tables that spec asks for.
 func compile(spec *Spec) (tables, error) {
@@ -187,7 +214,7 @@ func compile(spec *Spec) (tables, error) {
 	var connected []fib.Route
 	for i, p := range spec.Ports {
 		attrs[i] = fib.PortAttr{MAC: p.MAC.Bytes(), MTU: uint16(p.MTU), TCI: p.tci(), On: uint16(p.On), KeepPCP: p.KeepPCP}
-		np := &neigh.Port{Num: uint16(i), MAC: p.MAC, MACs: slices.Clone(p.MACs), Host: p.Host}
+		np := &neigh.Port{Num: uint16(i), MAC: p.MAC, MACs: slices.Clone(p.MACs), Host: p.Host, Source: p.Source}
 		for _, other := range spec.Ports {
 			np.MACs = append(np.MACs, other.MAC)
 		}
@@ -196,6 +223,9 @@ func compile(spec *Spec) (tables, error) {
 		}
 		for _, a := range p.Addrs {
 			np.Addrs = append(np.Addrs, a.Addr())
+			if !a.IsSingleIP() {
+				np.Nets = append(np.Nets, a.Masked())
+			}
 			for _, r := range fib.ConnectedRoutes(uint16(i), a) {
 				connected = append(connected, r)
 				if r.Kind == fib.Local && r.Prefix.Addr() != a.Addr() {
@@ -214,7 +244,7 @@ func compile(spec *Spec) (tables, error) {
 			return t, fmt.Errorf("control: %w", err)
 		}
 	}
-	t.rib = rib
+	t.rib, t.keep = rib, gateways(spec.Routes)
 	t.fib = rib.Commit()
 	t.took = time.Since(start)
 	return t, nil
@@ -229,8 +259,12 @@ func (c *Control) use(t tables) error {
 	if err := c.neighbors.Replace(static, t.spec.MaxNeighbors); err != nil {
 		return fmt.Errorf("control: %w", err)
 	}
+	c.know(&t)
 	c.tables = t
 	c.publish()
+	for i := range t.ports {
+		c.announceSoon(i)
+	}
 	s := new(Stats)
 	if old := c.stats.Load(); old != nil {
 		s.Compiles, s.CompileTime = old.Compiles, old.CompileTime
@@ -287,6 +321,11 @@ func (c *Control) watchLinks() {
 		if up := p.Device.LinkUp(); up != c.router.State().Ports[i].Up {
 			c.log.Info("link changed", "port", p.Name, "up", up)
 			changed = true
+			for j := range c.spec.Ports {
+				if q := &c.spec.Ports[j]; up && (j == i || q.VLAN != 0 && int(q.On) == i) {
+					c.announceSoon(j)
+				}
+			}
 		}
 	}
 	if changed {
@@ -305,12 +344,12 @@ func (c *Control) watchDevices() {
 		if err := w.Changed(); err != nil {
 			now = err.Error()
 		}
-		if now != c.changed[i] && now != "" {
+		if now != c.devices[i] && now != "" {
 			c.log.Warn("port changed", "port", p.Name, "what", now)
-		} else if now != c.changed[i] {
+		} else if now != c.devices[i] {
 			c.log.Info("port is as it was opened again", "port", p.Name)
 		}
-		c.changed[i] = now
+		c.devices[i] = now
 	}
 }
 
@@ -320,9 +359,13 @@ func (c *Control) punt(p dataplane.Punt) {
 	var n int
 	switch p.Kind {
 	case dataplane.PuntARP:
-		n, _ = arp.Handle(time.Since(c.start), c.neighbors, port, p.Frame, c.reply[:])
+		n, _ = arp.Handle(c.now(), c.neighbors, port, p.Frame, c.reply[:])
 	case dataplane.PuntND:
-		n, _ = ndp.Handle(time.Since(c.start), c.neighbors, port, p.Frame, c.reply[:])
+		n, _ = ndp.Handle(c.now(), c.neighbors, port, p.Frame, c.reply[:])
+	case dataplane.PuntNeighbor:
+		c.unresolved(p)
+	case dataplane.NoteUsed:
+		c.neighbors.Use(c.now(), neigh.Key{Port: uint16(p.Out), Addr: p.Neighbor})
 	case dataplane.PuntLocal:
 		c.answer(p)
 	case dataplane.PuntTTL, dataplane.PuntTooBig, dataplane.PuntUnreachable, dataplane.PuntBadOption:
@@ -330,8 +373,7 @@ func (c *Control) punt(p dataplane.Punt) {
 	case dataplane.PuntFragment:
 		c.fragment(p)
 	}
-	if n == 0 {
-		return
+	if n > 0 {
+		c.send(p.Port, n)
 	}
-	c.router.Inject(p.Port, c.reply[:n]) // when the ring is full the asker asks again
 }

@@ -244,7 +244,7 @@ func TestSeriesFromStart(t *testing.T) {
 				t.Errorf("%s: got %v, %t, want 0", s, v, ok)
 			}
 		}
-		for _, k := range []string{"arp", "nd", "local", "ttl", "too_big", "unreachable"} {
+		for _, k := range []string{"arp", "nd", "local", "ttl", "too_big", "unreachable", "fragment", "bad_option", "neighbor"} {
 			s := fmt.Sprintf(`nmfwd_punted_packets_total{device="igb1",kind="%s",queue="%s"}`, k, q)
 			if v, ok := got[s]; !ok || v != 0 {
 				t.Errorf("%s: got %v, %t, want 0", s, v, ok)

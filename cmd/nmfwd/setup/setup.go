@@ -33,6 +33,9 @@ func Spec(cfg *config.Config, ports []*dataplane.Port) (*control.Spec, error) {
 		if p.MAC != nil {
 			q.MAC = wire.MACOf(p.MAC)
 		}
+		if q.Host && o.Host == nil { // its ARP and Neighbor Discovery never come here
+			q.Source = neigh.System
+		}
 		if p.MTU != 0 {
 			if p.MTU > o.MTU {
 				return nil, fmt.Errorf("%v: port %s: mtu %d is more than the device's %d", p.Pos, p.Name, p.MTU, o.MTU)
