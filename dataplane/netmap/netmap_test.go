@@ -865,6 +865,11 @@ func TestOpenErrors(t *testing.T) {
 		return []dataplane.PortConfig{config("vale0:p", 1), c}
 	}
 	none := func(*dataplane.PortConfig) {}
+	pipeOf := func(name string, spare int) dataplane.PortConfig {
+		c := config(name, 1)
+		c.Spare = spare
+		return c
+	}
 	for _, tt := range []struct {
 		name   string
 		kernel func(*fake.Kernel, *fake.Card)
@@ -879,7 +884,9 @@ func TestOpenErrors(t *testing.T) {
 		{"ancient kernel", func(k *fake.Kernel, _ *fake.Card) { k.MinVersion, k.MaxVersion = 1, 2 }, card(none), netmap.ErrVersion, "older than 14"},
 		{"no interface", nil, []dataplane.PortConfig{config("c0", 1), config("c9", 1)}, unix.ENXIO, "netmap: port c9: "},
 		{"down", func(_ *fake.Kernel, c *fake.Card) { c.Up = false }, card(none), nil, "netmap: port c0: the interface is down: "},
-		{"another mac", nil, card(func(c *dataplane.PortConfig) { c.MAC = net.HardwareAddr{2, 0, 0, 0, 0, 9} }), nil, "netmap: port c0: addresses other than the card's, "},
+		{"another mac with a host", nil, card(func(c *dataplane.PortConfig) { c.Host, c.MAC = true, net.HardwareAddr{2, 0, 0, 0, 0, 9} }), nil, "netmap: port c0: the host has the card's address 02:00:00:00:01:00, and no other"},
+		{"registration refused for its mtu", func(_ *fake.Kernel, c *fake.Card) { c.MTU = 4000 }, card(none), unix.EINVAL, "netmap: port c0: register: invalid argument: mtu 4000 needs buffers of 4018 bytes, they have 2048: "},
+		{"too many pipes of one parent", nil, []dataplane.PortConfig{pipeOf("x{1", 0), pipeOf("x{2", 0), pipeOf("x{3", 5000)}, unix.ENOMEM, "need at least 6 rings, 5386 buffers and 6 interfaces"},
 		{"not native", func(_ *fake.Kernel, c *fake.Card) { c.Native = false }, card(func(c *dataplane.PortConfig) { c.Native = true }), nil, "no native netmap support"},
 		{"copies", func(_ *fake.Kernel, c *fake.Card) { c.Native = false }, card(func(c *dataplane.PortConfig) { c.ZeroCopy = true }), nil, "the device copies"},
 		{"planned for other rings", nil, []dataplane.PortConfig{config("c0", 2)}, nil, "netmap: port c0: 1 RX and 1 TX rings, planned for 2 and 2"},
@@ -1004,6 +1011,8 @@ func TestInfo(t *testing.T) {
 	c[1].Native = false
 	h := config("c0", 1)
 	h.Host = true
+	o := config("c1", 1)
+	o.MAC, o.MACs = mac, []net.HardwareAddr{{0, 0, 0x5e, 0, 1, 7}}
 	v := config("netmap:vale0:p", 3)
 	v.Host = true // the default of the configuration: there is none to be had
 	x := config("x{1", 1)
@@ -1011,12 +1020,12 @@ func TestInfo(t *testing.T) {
 	x.MTU = 1400
 	for i, want := range []dataplane.Info{
 		{Name: "c0", MAC: c[0].MAC, Driver: "fake", Mode: "native", ZeroCopy: true, RXRings: 1, TXRings: 1, RXSlots: 128, TXSlots: 256, MTU: 1500, Host: true},
-		{Name: "c1", MAC: c[1].MAC, Driver: "fake", Mode: "emulated", RXRings: 1, TXRings: 1, RXSlots: 64, TXSlots: 64, MTU: 1500},
+		{Name: "c1", MAC: mac, Driver: "fake", Mode: "emulated", RXRings: 1, TXRings: 1, RXSlots: 64, TXSlots: 64, MTU: 1500},
 		{Name: "netmap:vale0:p", MAC: netmap.NameMAC("vale0:p"), Driver: "vale", Mode: "native", RXRings: 3, TXRings: 3, RXSlots: 64, TXSlots: 64, MTU: 1500},
 		{Name: "x{1", MAC: mac, Driver: "pipe", Mode: "native", ZeroCopy: true, RXRings: 1, TXRings: 1, RXSlots: 64, TXSlots: 64, MTU: 1400},
 	} {
 		want.Backend, want.BufSize, want.MinFrame = "netmap", 2048, 60
-		got := r.open([]dataplane.PortConfig{h, config("c1", 1), v, x}[i])[0]
+		got := r.open([]dataplane.PortConfig{h, o, v, x}[i])[0]
 		if fmt.Sprintf("%+v", got.Info) != fmt.Sprintf("%+v", want) {
 			t.Errorf("\n got %+v\nwant %+v", got.Info, want)
 		}

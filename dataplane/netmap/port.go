@@ -130,7 +130,8 @@ const (
 // in reverse order.
 //
 // A port has cfg.MAC or that of its interface; a VALE port or pipe, which has
-// none, gets one derived from its name. A VALE port or pipe is made with as many
+// none, gets one derived from its name. A card has to be promiscuous to receive
+// what is sent to other addresses than its own, which is not Open's to see to. A VALE port or pipe is made with as many
 // rings as cfg.Owners has, and never has a host stack. The spare buffers of a
 // region are as many as the port in it wants that wants most.
 //
@@ -228,8 +229,8 @@ func newPort(k Kernel, cfg dataplane.PortConfig, opt Options) (*port, error) {
 		if p.iface, err = k.Interface(name); err != nil {
 			return nil, fmt.Errorf("netmap: port %s: %w", cfg.Name, err)
 		}
-		if cfg.MAC != nil && !bytes.Equal(cfg.MAC, p.iface.MAC) || len(cfg.MACs) > 0 {
-			return nil, fmt.Errorf("netmap: port %s: addresses other than the card's, %v, are not supported yet: leave mac and vmac away", cfg.Name, p.iface.MAC)
+		if cfg.Host && cfg.MAC != nil && !bytes.Equal(cfg.MAC, p.iface.MAC) {
+			return nil, fmt.Errorf("netmap: port %s: the host has the card's address %v, and no other: leave mac away, name further addresses with vmac, or say host off", cfg.Name, p.iface.MAC)
 		}
 		if !p.iface.Up {
 			return nil, fmt.Errorf("netmap: port %s: the interface is down: %q", cfg.Name, fmt.Sprintf(upCommand, name))
@@ -591,18 +592,28 @@ const (
 	ifPerRing       = 8
 )
 
+// parent returns what the ports that share a region as a rule have in common:
+// cards nothing, pipes the name before the brace, VALE ports all of theirs.
+func (p *port) parent() string {
+	switch p.kind {
+	case nic:
+		return ""
+	case pipe:
+		return p.name[:strings.IndexAny(p.name, "{}")]
+	}
+	return p.name
+}
+
 // need says how much of netmap's memory port p needs, with the other ports that
 // share it, and how to get it. It asks the kernel for what it has not told yet.
 func need(ports []*port, p *port) string {
 	prefix := "priv_"
 	if p.kind == nic {
 		prefix = ""
-	} else {
-		ports = []*port{p}
 	}
 	rings, bufs, ifs, spare, ringSize, ifSize := 0, abi.FirstBuffer, 0, 0, 0, 0
 	for _, o := range ports {
-		if o.kind != p.kind {
+		if o.kind != p.kind || o.parent() != p.parent() {
 			continue
 		}
 		reg := o.reg
