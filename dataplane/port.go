@@ -242,7 +242,7 @@ type PortConfig struct {
 	MTU      int                // largest IP packet in bytes, 0 for the device's own
 	BufSize  int                // buffer size in bytes, 0 for the backend's choice
 	Owners   Owners             // which worker opens which ring
-	Spare    int                // buffers without a queue to provide in the port's region
+	Spare    int                // buffers without a queue that the port's region has to have at least
 	Addrs    []netip.Addr       // the router's own addresses, on any port: they stay with the host
 	MAC      net.HardwareAddr   // the port's own address, nil for the device's
 	MACs     []net.HardwareAddr // further addresses that are ours
