@@ -8,5 +8,11 @@
 //
 //	CGO_ENABLED=0 go test -c -tags netmap -o netmap.test ./test/netmap
 //
+// TestRate measures nmfwd beside netmap's program bridge where that is in PATH or
+// beside the test binary. To have it in a guest, a runner copies it to the
+// directory that it is given:
+//
+//	gcc -static -O2 -I sys -I apps/include -I libnetmap -o bridge apps/bridge/bridge.c libnetmap/*.c -lpthread
+//
 // With SOAK=1 the long forms run.
 package netmap

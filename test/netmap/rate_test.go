@@ -52,25 +52,33 @@ func TestRate(t *testing.T) {
 		{"pipes", "rate{1", "rate}1", "rate}2", "rate{2"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			conf := labConf(t, tt.b, tt.c, "option workers 1\n")
-			forwarders := map[string]*exec.Cmd{"nmfwd": exec.Command(exe, "-c", conf)}
-			if br != "" {
-				forwarders["bridge"] = exec.Command(br, "-w", "0", "-i", "netmap:"+tt.b, "-i", "netmap:"+tt.c)
+			workers := "option workers 1\n"
+			type forwarder struct {
+				name  string
+				args  []string
+				rates []float64
 			}
-			rates := map[string][]float64{}
+			fs := []forwarder{
+				{name: "nmfwd", args: []string{exe, "-c", labConf(t, tt.b, tt.c, workers)}},
+				{name: "nmfwd, idle busy", args: []string{exe, "-c", labConf(t, tt.b, tt.c, workers+"option idle busy\n")}},
+			}
+			if br != "" {
+				fs = append(fs, forwarder{name: "bridge", args: []string{br, "-w", "0", "-i", "netmap:" + tt.b, "-i", "netmap:" + tt.c}})
+			}
 			for range rateRounds {
-				for name, cmd := range forwarders {
-					cmd := exec.Command(cmd.Path, cmd.Args[1:]...)
-					rates[name] = append(rates[name], rate(t, cmd, tt.a, tt.d))
+				for i := range fs {
+					f := &fs[i]
+					f.rates = append(f.rates, rate(t, exec.Command(f.args[0], f.args[1:]...), tt.a, tt.d))
 				}
 			}
-			median := func(name string) float64 {
-				r := slices.Sorted(slices.Values(rates[name]))
-				return r[len(r)/2]
+			medians := make([]float64, len(fs))
+			for i, f := range fs {
+				r := slices.Sorted(slices.Values(f.rates))
+				medians[i] = r[len(r)/2]
+				t.Logf("%s: %.0f packets/s, of %.0f", f.name, medians[i], f.rates)
 			}
-			t.Logf("nmfwd: %.0f packets/s, of %.0f", median("nmfwd"), rates["nmfwd"])
 			if br != "" {
-				t.Logf("bridge: %.0f packets/s, of %.0f; nmfwd/bridge %.2f", median("bridge"), rates["bridge"], median("nmfwd")/median("bridge"))
+				t.Logf("of bridge's rate: %.2f, idle busy %.2f", medians[0]/medians[2], medians[1]/medians[2])
 			}
 		})
 	}
