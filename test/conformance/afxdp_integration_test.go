@@ -53,7 +53,7 @@ func newXDP(t *testing.T, text string) *xdp {
 	x := &xdp{far: make(map[string]*netns.Namespace), ports: make(map[string]*dataplane.Port), sockets: make(map[string]int)}
 	router := namespace(t, "router")
 	var cfgs []dataplane.PortConfig
-	for _, p := range cfg.Devices() {
+	for i, p := range cfg.Devices() {
 		far := namespace(t, "g"+p.Name)
 		err := netns.Join(
 			netns.Port{NS: router, Name: p.Name, MAC: p.MAC, MTU: deviceMTU},
@@ -68,7 +68,7 @@ func newXDP(t *testing.T, text string) *xdp {
 		t.Cleanup(func() { unix.Close(x.sockets[p.Name]) })
 		cfgs = append(cfgs, dataplane.PortConfig{
 			Name: p.Name, Host: p.Host, MACs: append([]net.HardwareAddr{p.MAC}, p.VMACs...),
-			Owners: dataplane.Owners{RX: []int{0}, TX: []int{0}}, Addrs: setup.Own(cfg),
+			Owners: dataplane.Owners{RX: []int{0}, TX: []int{0}}, Addrs: setup.Own(cfg), VLANs: setup.VLANs(cfg, i),
 		})
 	}
 	var ports []*dataplane.Port

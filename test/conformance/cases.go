@@ -49,8 +49,8 @@
 //
 // The indented lines after a frame are its bytes in hexadecimal, and those are
 // what is sent and expected. 55*16 is 16 times 55. EXPR says the same again in
-// readable form (see Build), or derives the frame from one received (see
-// Case.expected). Both are compared with the bytes, so that a wrong byte is
+// readable form (see Build), or derives the frame from the Nth one received:
+// "forward N", "fragment N FROM TO", "error N KIND", "echo_reply N". Both are compared with the bytes, so that a wrong byte is
 // noticed; go test -update writes the bytes from them. "raw" has no other form
 // than the bytes.
 //

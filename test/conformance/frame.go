@@ -31,6 +31,7 @@ var macs = map[string]string{
 //	NS   a Neighbor Solicitation of g1 for 2001:2::205
 //	NA   a Neighbor Advertisement of aa for 2001:2::205 to g1
 //	ETH  a frame of any type= with payload= bytes
+//	ICMP4, ICMP6  an echo request of g1 to the address of A
 //
 // Keys of all kinds: to and from (MAC addresses or their names), type
 // (EtherType, hex), tag (an 802.1Q tag's TCI, hex; several make several tags),
@@ -43,17 +44,16 @@ var macs = map[string]string{
 // (hex). Of F6: src, dst, hl, tc, flow (hex), nh, ver, len (payload length),
 // ext (headers before UDP, hex), payload, udpsum. Of ARP: op, sha, spa, tha,
 // tpa. Of NS and NA: src, dst, target, hl, lla (a MAC address or none), flags
-// (letters of RSO), badsum.
+// (letters of RSO), badsum. Of ICMP4 and ICMP6: src, dst, ttl, tos, opts, frag
+// and len as of F4 or F6, icmp (type and code, 8/0), payload (bytes behind the
+// ICMP header), badsum.
 func Build(expr string) ([]byte, error) {
 	b := builder{}
 	words := strings.Fields(expr)
 	if len(words) == 0 {
 		return nil, fmt.Errorf("empty expression")
 	}
-	for _, w := range words[1:] {
-		k, v, _ := strings.Cut(w, "=")
-		b.words = append(b.words, word{k, v})
-	}
+	b.parse(words[1:])
 	var packet []byte
 	switch words[0] {
 	case "F4":
@@ -62,6 +62,8 @@ func Build(expr string) ([]byte, error) {
 	case "F6":
 		b.header("aa", "g1", 0x86dd)
 		packet = b.ipv6()
+	case "ICMP4", "ICMP6":
+		packet = b.icmp(words[0] == "ICMP4")
 	case "ARP":
 		b.header("bcast", "g1", 0x0806)
 		packet = b.arp()
@@ -83,12 +85,7 @@ func Build(expr string) ([]byte, error) {
 		f = pad(f, b.int("pad", 0))
 	}
 	f = f[:min(len(f), b.int("cut", len(f)))]
-	for _, w := range b.words {
-		if !w.used() {
-			b.fail("%s: unknown word %q", words[0], w.key)
-		}
-	}
-	return f, b.err
+	return f, b.done(words[0])
 }
 
 func pad(f []byte, n int) []byte {
@@ -119,6 +116,14 @@ type builder struct {
 	words []word
 	frame []byte // the Ethernet header
 	err   error
+}
+
+// parse splits KEY=VALUE words.
+func (b *builder) parse(words []string) {
+	for _, w := range words {
+		k, v, _ := strings.Cut(w, "=")
+		b.words = append(b.words, word{k, v})
+	}
 }
 
 func (b *builder) fail(format string, args ...any) {
@@ -277,6 +282,48 @@ func (b *builder) fixed6(src, dst netip.Addr, nh, hl, n int) []byte {
 	return slices.Concat(h, src.AsSlice(), dst.AsSlice())
 }
 
+// icmp returns the packet of an ICMP message, for the word icmp an echo request.
+func (b *builder) icmp(four bool) []byte {
+	kind := "128/0"
+	if four {
+		kind = "8/0"
+	}
+	if s, ok := b.take("icmp"); ok {
+		kind = s
+	}
+	t, code, _ := strings.Cut(kind, "/")
+	tn, err1 := strconv.ParseUint(t, 10, 8)
+	cn, err2 := strconv.ParseUint(code, 10, 8)
+	if err1 != nil || err2 != nil {
+		b.fail("icmp=%s: want TYPE/CODE", kind)
+	}
+	m := append([]byte{byte(tn), byte(cn), 0, 0, 0x12, 0x34, 0, 1}, pattern(b.int("payload", 18))...)
+	_, bad := b.take("badsum")
+	if four {
+		b.header("aa", "g1", 0x0800)
+		p := ipv4Of(byte(b.int("tos", 0)), b.addr("src", "198.18.10.1"), b.addr("dst", "198.18.0.205"), m)
+		p[8] = byte(b.int("ttl", 64))
+		binary.BigEndian.PutUint16(p[6:], uint16(b.hexInt("frag", 0)))
+		h := append(p[:20:20], b.hex("opts")...)
+		h[0] = 0x40 | byte(len(h)/4)
+		binary.BigEndian.PutUint16(h[2:], uint16(b.int("len", len(h)+len(m))))
+		h[10], h[11] = 0, 0
+		binary.BigEndian.PutUint16(h[10:], checksum(h))
+		p = append(h, m...)
+		if bad {
+			p[len(h)+2] ^= 1
+		}
+		return p
+	}
+	b.header("aa", "g1", 0x86dd)
+	p := ipv6Of(byte(b.int("tc", 0)), b.addr("src", "2001:2:0:1::1"), b.addr("dst", "2001:2::205"), m)
+	p[7] = byte(b.int("hl", 64))
+	if bad {
+		p[42] ^= 1
+	}
+	return p
+}
+
 func (b *builder) arp() []byte {
 	p := []byte{0, 1, 8, 0, 6, 4, 0, byte(b.int("op", 1))}
 	p = append(p, b.mac("sha", "g1")...)
@@ -355,9 +402,7 @@ func checksum(b []byte) uint16 {
 // is computed anew, what lies behind the IP packet is cut, and zeros fill the
 // frame to 60 bytes.
 func Forwarded(frame []byte, to, from net.HardwareAddr, tci uint16) ([]byte, error) {
-	if len(frame) >= 18 && frame[12] == 0x81 && frame[13] == 0 {
-		frame = slices.Concat(frame[:12], frame[16:])
-	}
+	frame = untagged(frame)
 	if len(frame) < 34 {
 		return nil, fmt.Errorf("a frame of %d bytes cannot be forwarded", len(frame))
 	}
@@ -392,6 +437,9 @@ func Forwarded(frame []byte, to, from net.HardwareAddr, tci uint16) ([]byte, err
 
 // expected returns the bytes that the expression of a frame says, nil for raw.
 func (c *Case) expected(f *Frame) ([]byte, error) {
+	if b, ok, err := c.message(f); ok {
+		return b, err
+	}
 	kind, rest, _ := strings.Cut(f.Expr, " ")
 	switch kind {
 	case "raw":

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"maps"
 	"testing"
 	"time"
 
@@ -11,6 +12,7 @@ import (
 	"nmfwd/config"
 	"nmfwd/dataplane"
 	"nmfwd/dataplane/control"
+	"nmfwd/dataplane/icmp"
 	"nmfwd/fib/neigh"
 )
 
@@ -18,9 +20,11 @@ import (
 // and control, which do something when they are told and at no other time.
 type Stepped struct {
 	ports  []*dataplane.Port
+	names  []string // by port number, those of VLANs behind those of ports
 	spec   *control.Spec
 	router *dataplane.Router
 	ctl    *control.Control
+	past   map[string]uint64 // counters of controls that are gone
 	now    time.Duration
 	asleep bool // control does nothing while there are frames to forward
 }
@@ -28,7 +32,7 @@ type Stepped struct {
 // NewStepped puts a router between open ports, all of worker 0, whose names are
 // those of the configuration. Close it before the ports.
 func NewStepped(text string, ports []*dataplane.Port) (*Stepped, error) {
-	r := &Stepped{ports: ports}
+	r := &Stepped{ports: ports, past: make(map[string]uint64)}
 	var err error
 	if r.router, err = dataplane.NewRouter(ports, 1, dataplane.Options{}); err != nil {
 		return nil, err
@@ -52,18 +56,26 @@ func (r *Stepped) load(text string) error {
 	if r.spec, err = setup.Spec(cfg, r.ports); err != nil {
 		return err
 	}
+	r.names = nil
 	for _, p := range r.ports {
+		r.names = append(r.names, p.Name)
 		if f, ok := p.Device.(dataplane.AddressFilter); ok {
 			if err := f.SetAddrs(setup.Own(cfg)); err != nil {
 				return err
 			}
 		}
 	}
+	for _, v := range cfg.VLANs {
+		r.names = append(r.names, cfg.Ports[v.Port].Name)
+	}
 	return r.Restart()
 }
 
 // Restart starts control anew, which looks at the links.
 func (r *Stepped) Restart() (err error) {
+	if r.ctl != nil {
+		r.controlCounters(r.past)
+	}
 	r.ctl, err = control.New(r.router, r.spec, slog.New(slog.DiscardHandler))
 	return err
 }
@@ -112,7 +124,7 @@ func (r *Stepped) Counters() (map[string]uint64, error) {
 	var s dataplane.Snapshot
 	r.router.Snapshot(&s)
 	c := make(map[string]uint64)
-	for i, p := range s.Ports {
+	for _, p := range s.Ports {
 		add := func(v uint64, format string, args ...any) {
 			c[p.Info.Name+" "+fmt.Sprintf(format, args...)] += v
 		}
@@ -133,11 +145,37 @@ func (r *Stepped) Counters() (map[string]uint64, error) {
 			add(q.Packets, "transmit")
 			add(q.Bytes, "transmit_bytes")
 		}
+	}
+	maps.Copy(c, r.past)
+	r.controlCounters(c)
+	return c, nil
+}
+
+// controlCounters adds the counters of control to c, but for messages about which
+// nothing is to be said.
+func (r *Stepped) controlCounters(c map[string]uint64) {
+	for i, name := range r.names {
+		add := func(v uint64, format string, args ...any) {
+			if v > 0 {
+				c[name+" "+fmt.Sprintf(format, args...)] += v
+			}
+		}
 		for _, k := range []neigh.Conflict{neigh.StaticConflict, neigh.OwnAddressConflict} {
 			add(r.ctl.Neighbors().Conflicts(uint16(i), k), `neighbor_conflicts{kind="%v"}`, k)
 		}
+		m := r.ctl.Messages(i)
+		for f, family := range []string{"ipv4", "ipv6"} {
+			for k, v := range m.Sent[f] {
+				add(v, `icmp_sent{family=%q,type="%v"}`, family, icmp.Kind(k))
+			}
+			for k, v := range m.Suppressed[f] {
+				if icmp.Reason(k) == icmp.Silent {
+					continue
+				}
+				add(v, `icmp_suppressed{family=%q,reason="%v"}`, family, icmp.Reason(k))
+			}
+		}
 	}
-	return c, nil
 }
 
 // Run runs all cases on routers that open makes, with the hosts that there are

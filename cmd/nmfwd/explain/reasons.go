@@ -51,5 +51,6 @@ var kinds = [dataplane.NumKinds]ending{
 	dataplane.PuntTooBig:      {mtu, "the packet does not fit, the sender is told (RFC 1191, 4; RFC 8201, 4)"},
 	dataplane.PuntUnreachable: {route, "the destination cannot be reached, the sender is told (RFC 1812, 4.3.3.1; RFC 4443, 3.1)"},
 	dataplane.PuntFragment:    {mtu, "the packet does not fit and is fragmented (RFC 791, 3.2)"},
+	dataplane.PuntNeighbor:    {neighbor, "the packet waits while the neighbor is asked for (RFC 1812, 3.3.2; RFC 4861, 7.2.2)"},
 	dataplane.PuntBadOption:   {options, "options that do not fit together, the sender is told (RFC 1812, 4.3.3.5; RFC 4443, 3.4)"},
 }
