@@ -356,6 +356,7 @@ func (c *Control) watchDevices() {
 // punt handles one frame that a worker gave.
 func (c *Control) punt(p dataplane.Punt) {
 	port := c.ports[p.Port]
+	c.worker = p.Worker
 	var n int
 	switch p.Kind {
 	case dataplane.PuntARP:

@@ -1,14 +1,15 @@
 package control
 
 import (
+	"encoding/binary"
 	"net/netip"
 	"sync/atomic"
-	"time"
 
 	"nmfwd/dataplane"
 	"nmfwd/dataplane/icmp"
 	"nmfwd/dataplane/wire"
 	"nmfwd/fib"
+	"nmfwd/fib/neigh"
 	"nmfwd/ndp"
 )
 
@@ -28,7 +29,7 @@ type messenger struct {
 	packet   []byte     // is made here, behind headroom
 	piece    []byte     // and a fragment of it here
 	id       uint16     // IPv4 identification of the last one
-	began    time.Time  // of the clock of limits
+	worker   int        // the last one that gave a packet: by it, every port is reached
 }
 
 // messages count what became of the packets of one port that were due something.
@@ -85,7 +86,6 @@ func newMessenger(router *dataplane.Router, ports int) messenger {
 		messages: make([]messages, ports),
 		packet:   make([]byte, size),
 		piece:    make([]byte, size),
-		began:    time.Now(),
 	}
 }
 
@@ -146,8 +146,6 @@ func (c *Control) errorAbout(kind dataplane.Kind, ip []byte) (icmp.Error, bool) 
 		return icmp.Error{Kind: icmp.Prohibited}, true
 	case kind == dataplane.PuntTooBig && a.MTU != 0 && len(ip) > int(a.MTU):
 		return icmp.Error{Kind: icmp.TooBig, MTU: int(a.MTU)}, true
-	case kind == dataplane.PuntUnreachable && (a.Action == fib.Resolve || a.Action == fib.Glean):
-		return icmp.Error{Kind: icmp.HostUnreachable}, true
 	}
 	return icmp.Error{}, false
 }
@@ -173,7 +171,7 @@ func (c *Control) answer(p dataplane.Punt) {
 			why = c.reach(p.Port, p.Frame, n, c.way(p.Port, p.Frame))
 		}
 		c.count(p.Port, ip, e.Kind, why)
-	case !c.messages[p.Port].limits[family(ip)].take(time.Since(c.began), c.spec.ICMP.every()):
+	case !c.messages[p.Port].limits[family(ip)].take(c.now(), c.spec.ICMP.every()):
 		c.count(p.Port, ip, e.Kind, icmp.Rate)
 	default:
 		c.tell(p.Port, p.Frame, e, destination(ip))
@@ -295,19 +293,44 @@ func (c *Control) sendFragments(port int, a *fib.Adjacency, p wire.IPv4) (n int,
 // transmit sends the packet behind headroom in b by a, on behalf of a frame that
 // came in by port.
 func (c *Control) transmit(port int, a *fib.Adjacency, b []byte) icmp.Reason {
-	if a.HeadLen == 0 {
-		return icmp.NoNeighbor
-	}
-	if !c.router.State().Ports[a.Port].Up {
-		return icmp.NoRoute
-	}
 	etherType := uint16(wire.TypeIPv4)
 	if a.Family == 6 {
 		etherType = wire.TypeIPv6
+	}
+	hop := a.NeighborAddr()
+	if !hop.IsValid() {
+		hop = destination(b[headroom:])
+	}
+	switch {
+	case a.Action == fib.Glean || a.Action == fib.Resolve:
+		// It waits as packets do that came in, and is forwarded then.
+		wire.PutEthernet(b, c.spec.Ports[port].MAC, c.spec.Ports[port].MAC, etherType)
+		raiseTTL(b[headroom:])
+		c.unresolved(dataplane.Punt{Kind: dataplane.PuntNeighbor, Worker: c.worker, Port: port, Frame: b, Neighbor: hop, Out: int(a.Port)})
+		return icmp.OK
+	case a.HeadLen == 0:
+		return icmp.NoRoute
+	case a.Action == fib.Verify:
+		c.neighbors.Use(c.now(), neigh.Key{Port: a.Port, Addr: hop})
+	}
+	if !c.router.State().Ports[a.Port].Up {
+		return icmp.NoRoute
 	}
 	wire.PutEthernet(b, wire.MACOf(a.Head[:]), wire.MACOf(a.Head[6:]), etherType)
 	if !c.router.Inject(int(a.Port), b) {
 		return icmp.Busy
 	}
 	return icmp.OK
+}
+
+// raiseTTL adds to the TTL or hop limit of a packet of the router's own what
+// forwarding takes.
+func raiseTTL(p []byte) {
+	if p[0]>>4 == 6 {
+		p[7]++
+		return
+	}
+	p[8]++
+	p[10], p[11] = 0, 0
+	binary.BigEndian.PutUint16(p[10:], wire.Checksum(p[:wire.IPv4(p).HeaderLen()]))
 }

@@ -12,6 +12,7 @@ import (
 	"nmfwd/dataplane/icmp"
 	"nmfwd/dataplane/wire"
 	"nmfwd/fib"
+	"nmfwd/fib/neigh"
 )
 
 // framed puts a packet into a frame from g1 to A.
@@ -70,7 +71,8 @@ func TestSource(t *testing.T) {
 		{"on the network of the source", func(s *Spec) {
 			s.Ports[0].Addrs = prefixes("10.0.0.1/24", "198.18.0.205/16")
 			s.Routes = s.Routes[2:]
-		}, udp4("198.19.10.1", 1, 8), ""}, // its neighbor is not known
+			s.Neighbors = append(s.Neighbors, neigh.Entry{Key: neigh.Key{Port: 0, Addr: netip.MustParseAddr("198.18.10.1")}, MAC: g1})
+		}, udp4("198.19.10.1", 1, 8), "198.18.0.205"},
 		{"first of several", func(s *Spec) { s.Ports[0].Addrs = prefixes("198.18.0.205/24", "10.0.0.1/24") }, udp4("198.19.10.1", 1, 8), "198.18.0.205"},
 		{"unnumbered", func(s *Spec) {
 			s.Ports[0].Addrs = nil
@@ -308,4 +310,31 @@ func arpRequest(target string) []byte {
 	b := make([]byte, 60)
 	arp.Request(b, wire.Broadcast, g1, netip.MustParseAddr("198.18.0.203"), netip.MustParseAddr(target))
 	return b
+}
+
+// TestWaits: an error for a station that is not known yet asks for it, and leaves
+// when it answers, with the TTL that it was made with.
+func TestWaits(t *testing.T) {
+	s := icmpSpec()
+	s.Ports[0].Addrs = prefixes("198.18.0.205/16")
+	s.Routes = s.Routes[2:]
+	ctl, ports := lab(t, s)
+	got := pass(ctl, ports[0], framed(udp4("198.19.10.1", 1, 8)))
+	if len(got) != 1 || wire.Ethernet(got[0]).Type() != wire.TypeARP {
+		t.Fatalf("got % x, want an ARP request", got)
+	}
+	reply := make([]byte, 60)
+	arp.Announcement(reply, g1, netip.MustParseAddr("198.18.10.1"))
+	macA.Put(reply)
+	reply[21] = 2 // a reply, to the one that asked
+	macA.Put(reply[32:])
+	copy(reply[38:], []byte{198, 18, 0, 205})
+	got = pass(ctl, ports[0], reply)
+	if len(got) != 1 {
+		t.Fatalf("got %d frames, want the error", len(got))
+	}
+	p := wire.IPv4(packetOf(got[0]))
+	if wire.CheckIPv4(p, len(p)) != wire.OK || p.TTL() != 64 || p[20] != 11 || wire.Checksum(p[20:]) != 0 || wire.Ethernet(got[0]).Destination() != g1 {
+		t.Errorf("got % x", got[0])
+	}
 }

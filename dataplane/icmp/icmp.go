@@ -82,7 +82,6 @@ const (
 	Malformed         // of a form that gets no answer: cut short, a wrong checksum
 	NoAddress         // the router has no address of the family
 	NoRoute           // there is no way back
-	NoNeighbor        // the link-layer address on the way back is unknown
 	TooLong           // an IPv6 echo reply that exceeds the MTU on the way back
 	Busy              // the ring to the worker that would send it is full
 	Silent            // nothing is said: about an address of a host stack, or a route that has changed
@@ -91,7 +90,7 @@ const (
 
 var reasonNames = [NumReasons]string{
 	"", "rate", "about_error", "fragment", "multicast", "source", "malformed",
-	"no_address", "no_route", "no_neighbor", "too_long", "ring_full", "silent",
+	"no_address", "no_route", "too_long", "ring_full", "silent",
 }
 
 // String returns the reason's name in metrics.
