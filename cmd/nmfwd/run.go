@@ -20,6 +20,7 @@ import (
 	"nmfwd/dataplane"
 	"nmfwd/dataplane/control"
 	"nmfwd/dataplane/metrics"
+	"nmfwd/dataplane/neighbors"
 	"nmfwd/fib"
 	"nmfwd/fib/neigh"
 )
@@ -102,8 +103,9 @@ type daemon struct {
 	cfg  *config.Config // in use; changed by reload only
 	log  *slog.Logger
 	*devices
-	router *dataplane.Router
-	ctl    *control.Control
+	router    *dataplane.Router
+	ctl       *control.Control
+	neighbors *neighbors.Table // nil where no host stack finds out neighbors
 
 	reloads metrics.Reloads
 	cancel  context.CancelFunc
@@ -144,6 +146,12 @@ func start(cfg *config.Config, log *slog.Logger) (_ *daemon, err error) {
 	if d.ctl, err = control.New(d.router, spec, log); err != nil {
 		return nil, err
 	}
+	if d.neighbors, err = follow(cfg, spec, ports, log); err != nil {
+		return nil, err
+	}
+	if d.neighbors != nil {
+		d.ctl.FollowSystem(d.neighbors)
+	}
 	f := d.facts()
 	f.Log(log)
 	if err := f.Err(); err != nil {
@@ -171,6 +179,25 @@ func start(cfg *config.Config, log *slog.Logger) (_ *daemon, err error) {
 	log.Info("forwarding", "workers", plan.Workers)
 	d.tasks.Go(func() { d.ready(ctx) })
 	return d, nil
+}
+
+// follow follows the system's neighbors on the ports whose host stack finds them
+// out; it returns nil where there is none.
+func follow(cfg *config.Config, spec *control.Spec, ports []*dataplane.Port, log *slog.Logger) (*neighbors.Table, error) {
+	interfaces := make(map[string]uint16)
+	for i, p := range spec.Ports {
+		switch {
+		case p.Source != neigh.System:
+		case i < len(ports):
+			interfaces[ports[i].Name] = uint16(i)
+		default:
+			interfaces[cfg.Ports[cfg.VLANs[i-len(ports)].Port].Name] = uint16(i)
+		}
+	}
+	if len(interfaces) == 0 {
+		return nil, nil
+	}
+	return neighbors.Open(interfaces, func(s string) { log.Warn(s) })
 }
 
 // How long a port that had a carrier may take to have it again: cards negotiate
@@ -254,6 +281,8 @@ func (d *daemon) tables() metrics.Tables {
 		t.FIBBytes = append(t.FIBBytes, metrics.Count{Family: name, N: s.FIBBytes[f]})
 	}
 	for i, p := range d.ports {
+		waiting, gaveUp := d.ctl.Parked(i)
+		t.Parked = append(t.Parked, metrics.Parked{Device: p.Name, Now: waiting, GaveUp: gaveUp})
 		for _, k := range []neigh.Conflict{neigh.StaticConflict, neigh.OwnAddressConflict} {
 			t.Conflicts = append(t.Conflicts, metrics.Conflict{Device: p.Name, Kind: k.String(), N: d.ctl.Neighbors().Conflicts(uint16(i), k)})
 		}
@@ -270,6 +299,11 @@ func (d *daemon) stop() {
 		d.cancel()
 	}
 	d.tasks.Wait()
+	if d.neighbors != nil {
+		if err := d.neighbors.Close(); err != nil {
+			d.log.Error("neighbors", "err", err)
+		}
+	}
 	if d.router != nil {
 		d.router.Close()
 	}

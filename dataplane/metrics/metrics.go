@@ -39,6 +39,7 @@ var (
 	hostPackets     = desc("nmfwd_host_packets_total", "Packets given to the host stack and taken from it.", "device", "queue", "direction")
 	punted          = desc("nmfwd_punted_packets_total", "Packets that nmfwd kept to handle itself, by kind.", "device", "queue", "kind")
 	parked          = desc("nmfwd_parked_packets", "Packets that wait for their neighbor to be resolved.", "device")
+	unresolved      = desc("nmfwd_unresolved_packets_total", "Packets punted for their neighbor and given up: it does not answer, or too many wait.", "device")
 	handoff         = desc("nmfwd_handoff_packets_total", "Packets that a worker handed to the one that writes their TX queue.", "worker")
 	conflicts       = desc("nmfwd_neighbor_conflicts_total", "Frames that claimed a static neighbor's or an own address for another MAC address.", "device", "kind")
 	ringFull        = desc("nmfwd_ring_full_total", "Packets lost, and bursts that did not fit, because a ring was full.", "device", "queue", "direction")
@@ -63,6 +64,15 @@ type Tables struct {
 	FIBBytes  []Count   // by family
 	Compiles  Histogram // seconds of each compilation since the start
 	Conflicts []Conflict
+	Parked    []Parked
+}
+
+// Parked counts the packets that came in by a device and were punted for their
+// neighbor.
+type Parked struct {
+	Device string
+	Now    int    // waiting
+	GaveUp uint64 // not sent
 }
 
 // A Histogram counts observations: Counts[i] are those of at most Bounds[i] and
@@ -184,7 +194,6 @@ func (e emitter) port(p *dataplane.PortSnapshot) {
 	e.gauge(portStalled, truth(p.Stalled[0]), i.Name, "rx")
 	e.gauge(portStalled, truth(p.Stalled[1]), i.Name, "tx")
 	e.gauge(portMTU, float64(p.MTU), i.Name)
-	e.gauge(parked, 0, i.Name)
 	for n := range p.RX {
 		r, q := &p.RX[n], strconv.Itoa(n)
 		e.counter(receivePackets, r.Packets, i.Name, q)
@@ -237,6 +246,10 @@ func (e emitter) tables(t Tables) {
 	}
 	for _, c := range t.Conflicts {
 		e.counter(conflicts, c.N, c.Device, c.Kind)
+	}
+	for _, p := range t.Parked {
+		e.gauge(parked, float64(p.Now), p.Device)
+		e.counter(unresolved, p.GaveUp, p.Device)
 	}
 	e.histogram(compileSeconds, t.Compiles)
 }

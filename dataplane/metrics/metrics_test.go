@@ -88,6 +88,7 @@ func collector(r Router) *Collector {
 				Neighbors: []Count{{"ipv4", "static", 2}, {"ipv6", "reachable", 0}},
 				FIBBytes:  []Count{{"ipv4", "", 1 << 20}, {"ipv6", "", 1 << 21}},
 				Compiles:  Histogram{Bounds: []float64{0.001, 0.01, 0.1, 0.5, 1, 2, 5, 10}, Counts: []uint64{1, 0, 0, 1, 0, 0, 0, 0, 1}, Sum: 20.3005},
+				Parked:    []Parked{{"igb1", 3, 11}, {"veth0", 0, 0}},
 				Conflicts: []Conflict{{"igb1", "static", 5}, {"veth0", "own_address", 7}},
 			}
 		},
@@ -194,7 +195,7 @@ func TestNames(t *testing.T) {
 		nmfwd_handoff_packets_total nmfwd_host_packets_total nmfwd_neighbor_conflicts_total nmfwd_neighbors
 		nmfwd_parked_packets nmfwd_port_info nmfwd_port_link_changes_total nmfwd_port_mtu_bytes nmfwd_port_stalled nmfwd_port_up
 		nmfwd_punted_packets_total nmfwd_receive_bytes_total nmfwd_receive_packets_total nmfwd_ring_full_total nmfwd_routes
-		nmfwd_transmit_bytes_total nmfwd_transmit_packets_total
+		nmfwd_transmit_bytes_total nmfwd_transmit_packets_total nmfwd_unresolved_packets_total
 		nmfwd_worker_batch_packets nmfwd_worker_busy_seconds_total nmfwd_worker_idle_seconds_total`)
 	reg := prometheus.NewPedanticRegistry()
 	reg.MustRegister(collector(distinct()))

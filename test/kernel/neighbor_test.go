@@ -1,0 +1,116 @@
+//go:build integration && linux
+
+package kernel
+
+import (
+	"context"
+	"fmt"
+	"net"
+	"os/exec"
+	"strings"
+	"testing"
+	"time"
+
+	"nmfwd/test/lab/apu2"
+	"nmfwd/test/netns"
+)
+
+// unconfigured returns the lab's configuration without static neighbors, with
+// hosts or not.
+func unconfigured(t *testing.T, host string) string {
+	t.Helper()
+	var s strings.Builder
+	for line := range strings.Lines(labConfig(t)) {
+		switch word, _, _ := strings.Cut(line, " "); word {
+		case "arp", "ndp":
+			continue
+		case "port":
+			line = strings.TrimRight(line, "\n") + " host " + host + "\n"
+		}
+		s.WriteString(line)
+	}
+	return s.String()
+}
+
+// TestNeighbors has no static neighbors at all: they are found, by the kernel or
+// by nmfwd itself, forgotten and found again, also where they have moved to.
+func TestNeighbors(t *testing.T) {
+	for _, host := range []string{"on", "off"} {
+		t.Run("host "+host, func(t *testing.T) {
+			b := startBed(t, newLab(t, 2, 2), unconfigured(t, host))
+			through := func(what string) { // from the receiver first: a machine that has moved says so by asking
+				t.Helper()
+				for _, f := range families {
+					for _, way := range []struct {
+						from *netns.Namespace
+						to   string
+					}{{b.Receiver, apu2.GeneratorAddrs[f.index].Addr().String()}, {b.Generator, apu2.ReceiverAddrs[f.index].Addr().String()}} {
+						ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+						defer cancel()
+						// Echo requests once a second until one is answered.
+						if _, err := way.from.Output(ctx, "ping", "-n", "-c", "1", "-w", "25", way.to); err != nil {
+							t.Fatalf("%s: %s: %v", what, way.to, err)
+						}
+					}
+				}
+			}
+			run := func(n *netns.Namespace, args ...string) {
+				t.Helper()
+				if _, err := n.Output(t.Context(), args[0], args[1:]...); err != nil {
+					t.Fatal(err)
+				}
+			}
+			through("at first")
+			if n := b.scrape().Sum("nmfwd_neighbors", `state="reachable"`) + b.scrape().Sum("nmfwd_neighbors", `state="delay"`) +
+				b.scrape().Sum("nmfwd_neighbors", `state="stale"`) + b.scrape().Sum("nmfwd_neighbors", `state="probe"`); n < 4 {
+				t.Errorf("%.0f neighbors known, want 4 at least", n)
+			}
+			if _, err := exec.LookPath("iperf3"); err != nil {
+				t.Fatalf("iperf3 is needed: apt-get install iperf3: %v", err)
+			}
+			iperfServer(b, "5201")
+			for _, f := range families {
+				for _, way := range []string{"", "-R"} {
+					args := []string{"-c", apu2.ReceiverAddrs[f.index].Addr().String(), "-p", "5201", "-t", "1", "-J"}
+					if way != "" {
+						args = append(args, way)
+					}
+					out, err := b.Generator.Output(t.Context(), "iperf3", args...)
+					if err != nil {
+						t.Fatal(err)
+					}
+					checkIperf(t, out, false)
+				}
+			}
+			if host == "on" {
+				// The kernel forgets its neighbors, and verifies those that are used.
+				for _, port := range []string{apu2.IGB1, apu2.IGB2} {
+					run(b.Router, "ip", "neigh", "flush", "dev", port)
+				}
+				through("flushed")
+				for _, port := range []string{apu2.IGB1, apu2.IGB2} {
+					for _, v := range []string{"ipv4", "ipv6"} {
+						if err := b.Router.Sysctl("net/"+v+"/neigh/"+port+"/base_reachable_time_ms", "1000"); err != nil {
+							t.Fatal(err)
+						}
+					}
+				}
+				eventually(t, func() error {
+					through("used")
+					out, err := b.Router.Output(t.Context(), "ip", "neigh", "show", "nud", "stale", "nud", "reachable", "nud", "delay", "nud", "probe")
+					if err == nil && strings.Count(out, "\n") < 4 {
+						err = fmt.Errorf("the router's kernel knows only %s", out)
+					}
+					return err
+				})
+			}
+			// The receiver gets another MAC address, as another machine would be.
+			mac := net.HardwareAddr{2, 0, 0, 0, 9, 9}
+			run(b.Receiver, "ip", "link", "set", apu2.Rcv0, "address", mac.String())
+			run(b.Receiver, "ip", "neigh", "flush", "dev", apu2.Rcv0)
+			through("moved")
+			b.settle("no_neighbor", "multicast", "link_local", "router_alert", "tx_full")
+			b.stop()
+		})
+	}
+}
