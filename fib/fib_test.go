@@ -670,6 +670,125 @@ func TestHosts(t *testing.T) {
 	}
 }
 
+// However the hosts of a network are numbered, lookups find them, and what is
+// beside them, as they come and go; where they share bits, few nodes tell them
+// apart.
+func TestHostNumbers(t *testing.T) {
+	const vendor = 0x021b21fffe000000
+	for _, c := range []struct {
+		name string
+		host func(n uint64) uint64
+		most int // nodes in the lower half
+	}{
+		{"from the first", func(n uint64) uint64 { return n }, 2},
+		{"from one", func(n uint64) uint64 { return n + 1 }, 3},
+		{"to the last", func(n uint64) uint64 { return ^n }, 2},
+		{"in the middle", func(n uint64) uint64 { return 0x7777<<16 + n }, 2},
+		{"across the middle", func(n uint64) uint64 { return 1<<63 - 500 + n }, 4},
+		{"one vendor", func(n uint64) uint64 { return vendor | n*0x9e3779&0xffffff }, 3},
+		{"four vendors", func(n uint64) uint64 { return vendor + n%4<<48 | n*0x9e3779&0xffffff }, 5},
+		{"one far away", func(n uint64) uint64 { return n%1000 | n/999%2<<40 }, 4},
+		{"one at either end", func(n uint64) uint64 { return n - n%999/998 }, 4},
+		{"random", func(n uint64) uint64 { return n * 0x9e3779b97f4a7c15 }, 4},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			rnd := rand.New(rand.NewPCG(9, 9))
+			r, o := New(testPorts), newOracle()
+			for _, rt := range []Route{static("2001:db8::/64", "2001:db8::1", 0), static("2001:db8::/66", "2001:db8::2", 0)} {
+				must(t, r.Add(rt))
+				o.add(rt)
+			}
+			toggle := func(n int) {
+				a := addrOf(6, 0x20010db8<<32, c.host(uint64(n)))
+				rt := Route{Prefix: netip.PrefixFrom(a, 128), Origin: Static, Kind: OnLink, Port: uint16(n % 3), MTU: uint16(1300 + n%7)}
+				if o.remove(rt) {
+					must(t, r.Remove(rt))
+				} else {
+					must(t, r.Add(rt))
+					o.add(rt)
+				}
+			}
+			check := func(f *FIB) {
+				t.Helper()
+				for range scaled(300, 30) {
+					rt := o.routes[rnd.IntN(len(o.routes))]
+					k := keyOf(rt.Prefix)
+					for _, lo := range []uint64{k.lo, k.lo - 1, k.lo + 1, k.lo ^ 1<<rnd.IntN(64), rnd.Uint64()} {
+						compare(t, r, f, o, addrOf(6, k.hi, lo))
+					}
+				}
+			}
+			nodes := func(f *FIB, lo uint64) (n int) {
+				e := f.V6.First(0x20010db8 << 32)
+				for x := lo; e >= leaves6; n++ {
+					m := node6{f.V6.words, e}
+					switch form6(e) {
+					case chunk6:
+						e, x = m.children()[x>>(64-m.stride())], x<<m.stride()
+					case low6:
+						e, x = m.children()[0], lo<<m.skip()
+					default:
+						i := 0
+						for i < fanOut-1 && x >= m.boundary(i+1) {
+							i++
+						}
+						e = m.children()[i]
+					}
+				}
+				return n
+			}
+			for n := range 1000 {
+				toggle(n)
+				if n%scaled(50, 250) == 0 {
+					f := r.Commit()
+					check(f)
+					r.Reclaim(f.Gen)
+				}
+			}
+			f := r.Commit()
+			check(f)
+			consistent(t, r, f)
+			for n := range uint64(1000) {
+				if got := nodes(f, c.host(n)); got > c.most {
+					t.Fatalf("%x: %d nodes, want at most %d", c.host(n), got, c.most)
+				}
+			}
+			first := dump(t, f)
+			one := New(testPorts)
+			must(t, one.Load(o.routes))
+			if dump(t, one.Commit()) != first {
+				t.Fatal("not as if made at once")
+			}
+			// One by one, at random and back.
+			for range scaled(200, 20) {
+				n := rnd.IntN(1000)
+				for range 2 {
+					toggle(n)
+					f := r.Commit()
+					compare(t, r, f, o, addrOf(6, 0x20010db8<<32, c.host(uint64(n))))
+					r.Reclaim(f.Gen)
+				}
+			}
+			f = r.Commit()
+			consistent(t, r, f)
+			if dump(t, f) != first {
+				t.Fatal("hosts that left and came back leave another table")
+			}
+			for _, n := range rnd.Perm(1000) {
+				toggle(n)
+				if n%scaled(10, 100) == 0 {
+					f := r.Commit()
+					if n%scaled(50, 250) == 0 {
+						check(f)
+					}
+					r.Reclaim(f.Gen)
+				}
+			}
+			consistent(t, r, r.Commit())
+		})
+	}
+}
+
 // walk and walkSafe agree, from every entry of the root and for any address.
 func TestWalkSafe(t *testing.T) {
 	rnd := rand.New(rand.NewPCG(8, 8))

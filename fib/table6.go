@@ -27,8 +27,12 @@ import "math/bits"
 // the last range with the largest boundary. A wide node is two lines: seven
 // boundaries of 64 bits from word 2 on, lower half first, and the entries in
 // words 16 to 23. Boundaries are shifted left by the number of bits that chunks
-// above have used. A low node has one entry, which goes on with the lower 64
-// bits.
+// above have used. A low node goes on with the lower 64 bits, and skips those
+// that all of them share where longer routes are: hosts are numbered from one end
+// or share a vendor. Word 0 is the entry behind the bits skipped, word 1 the
+// leaf of all other addresses, words 2 and 3 have the bits skipped, lower half
+// first and the rest zero, word 4 their number. One below a chunk of the lower
+// bits skips from their start, too.
 const (
 	rootBits6  = 16
 	maxOrigin6 = 64 - rootBits6
@@ -105,7 +109,12 @@ func (t *Table6) walkSafe(e uint32, x, lo uint64) uint32 {
 			}
 			e = t.words[at+2*fanOut+n]
 		case low6:
-			x, e = lo, t.words[at]
+			n := node6{t.words, e}
+			skip := n.skip()
+			if (lo^n.shared())>>(64-skip) != 0 {
+				return n.outside()
+			}
+			x, e = lo<<skip, t.words[at]
 		default:
 			return e
 		}
@@ -150,7 +159,7 @@ func (t *Table6) eachSlot(part []uint32, first uint64, yield func(hi, lo uint64,
 			return false
 		}
 		base := first + uint64(i)<<t.shift
-		t.ranges(e, base, base, 64-uint(t.shift), func(hi uint64, e uint32) {
+		t.ranges(e, base, base, 64-uint(t.shift), false, func(hi uint64, e uint32) {
 			if !ok {
 				return
 			}
@@ -158,7 +167,7 @@ func (t *Table6) eachSlot(part []uint32, first uint64, yield func(hi, lo uint64,
 				ok = yield(hi, 0, e)
 				return
 			}
-			t.ranges(t.words[node6{t.words, e}.at()], 0, 0, 0, func(lo uint64, e uint32) {
+			t.ranges(e, 0, 0, 0, true, func(lo uint64, e uint32) {
 				ok = ok && yield(hi, lo, e)
 			})
 		})
@@ -167,28 +176,36 @@ func (t *Table6) eachSlot(part []uint32, first uint64, yield func(hi, lo uint64,
 }
 
 // ranges emits what entry e holds: the starts of its ranges, the first one at
-// from. Chunks above e have used depth bits, which are those of base. Entries
-// that go on with the lower bits are emitted like leaves.
-func (t *Table6) ranges(e uint32, base, from uint64, depth uint, emit func(start uint64, e uint32)) {
-	if form6(e) == 0 || form6(e) == low6 {
-		emit(from, e)
-		return
-	}
+// from. Nodes above e have used depth bits, which are those of base. Unless they
+// are of the lower half, entries that go on with it are emitted like leaves.
+func (t *Table6) ranges(e uint32, base, from uint64, depth uint, lower bool, emit func(start uint64, e uint32)) {
 	n := node6{t.words, e}
-	if form6(e) == chunk6 {
+	switch form := form6(e); {
+	case form == 0 || form == low6 && !lower:
+		emit(from, e)
+	case form == low6:
+		skip, first := n.skip(), n.shared()
+		if first > from {
+			emit(from, n.outside())
+		}
+		t.ranges(t.words[n.at()], first, first, skip, lower, emit)
+		if last := first | ^uint64(0)>>skip; last < base|^uint64(0)>>depth {
+			emit(last+1, n.outside())
+		}
+	case form == chunk6:
 		stride := n.stride()
 		for i := uint64(0); i < 1<<stride; i++ {
 			b := base | i<<(64-depth-stride)
-			t.ranges(t.words[n.at()+uint32(i)], b, max(b, from), depth+stride, emit)
+			t.ranges(t.words[n.at()+uint32(i)], b, max(b, from), depth+stride, lower, emit)
 		}
-		return
+	default:
+		n.fan(func(i int, boundary uint64, child *uint32) {
+			if i > 0 {
+				from = base | boundary>>depth
+			}
+			t.ranges(*child, base, from, depth, lower, emit)
+		})
 	}
-	n.fan(func(i int, boundary uint64, child *uint32) {
-		if i > 0 {
-			from = base | boundary>>depth
-		}
-		t.ranges(*child, base, from, depth, emit)
-	})
 }
 
 // A node6 is the node that an entry names.
@@ -211,7 +228,15 @@ func (n node6) class() uint8 {
 	return lineClass
 }
 
-// children returns the entries of the node, in words.
+// outside, shared and skip return what a low node has besides its entry.
+func (n node6) outside() uint32 { return n.words[n.at()+1] }
+func (n node6) skip() uint      { return uint(n.words[n.at()+4]) }
+func (n node6) shared() uint64 {
+	w := n.words[n.at():]
+	return uint64(w[2]) | uint64(w[3])<<32
+}
+
+// children returns the entries of the node that may name others, in words.
 func (n node6) children() []uint32 {
 	w := n.words[n.at():]
 	switch form6(n.e) {
@@ -285,19 +310,25 @@ func (b *builder6) update(s *sweep, e uint32, cell, p key, lower bool) uint32 {
 	case chunk6:
 		return b.updateChunk(s, e, cell, p, lower)
 	case low6:
-		inner := b.pool.words[node6{b.pool.words, e}.at()]
-		if p.len <= 64 || form6(inner) != chunk6 {
+		n := node6{b.pool.words, e}
+		inner := n.children()[0]
+		within := key{cell.hi, n.shared(), 64 + uint8(n.skip())}
+		if form6(inner) != chunk6 || !within.covers(p) {
 			break
 		}
-		n := b.update(s, inner, p.cut(64), p, true)
-		if n == inner {
+		child := b.update(s, inner, within, p, true)
+		if child == inner {
 			return e
 		}
 		b.retire(e)
-		if n < leaves6 {
-			return n
+		if child < leaves6 {
+			return b.make(s, cell, lower)
 		}
-		return b.lowNode(n)
+		at := b.pool.alloc(lineClass)
+		w := b.pool.words[at:][:1<<lineClass]
+		copy(w, b.pool.words[n.at():])
+		w[0] = child
+		return low6 | at>>lineClass
 	case narrow6, wide6:
 		// A way to a longer route's upper half that stays.
 		if p.len <= 64 || lower {
@@ -468,21 +499,45 @@ func (b *builder6) low(e uint32, spans []span) uint32 {
 		s = add(s, p.lo, p.adj)
 	}
 	b.lows = s
-	b.lower = true
-	r := b.node(s, 0, 0)
-	b.lower = false
-	if r < leaves6 {
-		return r
+	if len(s) == 1 {
+		return s[0].e
 	}
-	return b.lowNode(r)
+	b.lower = true
+	r := b.lowNode(s, 0)
+	b.lower = false
+	return r
 }
 
-// lowNode returns the entry for a node that goes on with e at the lower bits.
-func (b *builder6) lowNode(e uint32) uint32 {
+// lowNode returns the entry for a low node, for a cell of the lower bits that
+// starts at base and has at least two ranges.
+func (b *builder6) lowNode(steps []step, base uint64) uint32 {
+	first, skip := shared6(steps, base)
+	outside := steps[len(steps)-1].e
+	if steps[1].key <= first {
+		steps = steps[1:]
+	}
+	if n := len(steps) - 1; n > 0 && steps[n].key > first|^uint64(0)>>skip {
+		steps = steps[:n]
+	}
+	e := b.node(steps, first, skip)
 	at := b.pool.alloc(lineClass)
-	clear(b.pool.words[at:][:1<<lineClass])
-	b.pool.words[at] = e
+	w := b.pool.words[at:][:1<<lineClass]
+	clear(w)
+	w[0], w[1], w[2], w[3], w[4] = e, outside, uint32(first), uint32(first>>32), uint32(skip)
 	return low6 | at>>lineClass
+}
+
+// shared6 returns the start of the smallest cell that has all addresses, from
+// base on, where another entry holds than that of the last of the steps, and the
+// number n of bits that all of these share.
+func shared6(steps []step, base uint64) (first uint64, n uint) {
+	last := steps[len(steps)-1]
+	first = base
+	if steps[0].e == last.e {
+		first = steps[1].key
+	}
+	n = uint(bits.LeadingZeros64(first ^ (last.key - 1)))
+	return first &^ (^uint64(0) >> n), n
 }
 
 // node returns the entry for a cell that starts at base and is 64-depth bits
@@ -502,6 +557,11 @@ func (b *builder6) node(steps []step, base uint64, depth uint) uint32 {
 	stride := max(min(uint(bits.Len(uint(n-1)))+sparse, maxStride, 64-depth), minStride)
 	if n <= fanOut { // a narrow node can hold them below
 		stride = min(max(64-32-depth, minStride), 8)
+	}
+	if b.lower {
+		if _, shared := shared6(steps, base); shared >= depth+stride {
+			return b.lowNode(steps, base)
+		}
 	}
 	width := uint64(1) << (64 - depth - stride)
 	at := b.pool.alloc(uint8(stride))
