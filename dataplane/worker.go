@@ -173,11 +173,7 @@ func (st *State) plain(port *PortState, region *Region, s []Slot, i, out int) (n
 				special4[h.u8(off4Src)] || special4[dst>>24] {
 				break
 			}
-			e := f.V4.First(dst)
-			if e >= fib.More {
-				e = f.V4.Lookup(dst)
-			}
-			a = &f.Adj[e]
+			a = &f.Adj[f.V4.Lookup(dst)]
 			if a.Action != fib.Forward || h.u8(off4TTL) <= 1 || length > int(a.MTU) {
 				break
 			}

@@ -89,8 +89,8 @@ func (a *Adjacency) String() string {
 	return a.Action.String()
 }
 
-// More is greater than all indexes of adjacencies: First of a table returns it, or
-// a greater value, to say that Lookup is to be asked.
+// More is greater than all indexes of adjacencies: Table6.First returns it, or a
+// greater value, to say that Lookup is to be asked.
 const More = 1 << 29
 
 // A FIB is one published state of the forwarding tables. It never changes.
@@ -105,12 +105,7 @@ type FIB struct {
 func (f *FIB) Lookup(dst netip.Addr) *Adjacency {
 	if dst.Is4() {
 		b := dst.As4()
-		d := binary.BigEndian.Uint32(b[:])
-		e := f.V4.First(d)
-		if e >= More {
-			e = f.V4.Lookup(d)
-		}
-		return &f.Adj[e]
+		return &f.Adj[f.V4.Lookup(binary.BigEndian.Uint32(b[:]))]
 	}
 	b := dst.As16()
 	hi, lo := binary.BigEndian.Uint64(b[:8]), binary.BigEndian.Uint64(b[8:])

@@ -51,7 +51,7 @@ func TestHugePages(t *testing.T) {
 		t.Error("another table in small pages")
 	}
 	for range 3 {
-		for name, w := range map[string][]uint32{"words": f.V4.words, "root": f.V4.root, "root of IPv6": f.V6.root} {
+		for name, w := range map[string][]uint32{"words": f.V4.words, "root": f.V4.root[:], "root of IPv6": f.V6.root} {
 			if huge(t, w) == 0 {
 				t.Errorf("generation %d: no %s in huge pages", f.Gen, name)
 			}

@@ -13,7 +13,7 @@ import (
 
 // The most routes of each family, with the host routes of neighbors: the tables
 // of so many take less than half of what their entries can address, whatever
-// the routes are. A host route of IPv4 takes up to 512 words; a route of IPv6
+// the routes are. A host route of IPv4 takes up to 320 words; a route of IPv6
 // two ranges, each up to 170.
 const (
 	MaxRoutes4 = 3 << 20
@@ -45,13 +45,13 @@ type RIB struct {
 // tables lie in huge pages where the system has them.
 func New(ports []PortAttr) *RIB {
 	r := &RIB{
-		v4: family{family: 4, alias: aliases4, tree: tree4{uint32_tree.NewTreeV4()}, max: MaxRoutes4, behind: maxBehind, all: true},
+		v4: family{family: 4, alias: aliases4, tree: tree4{uint32_tree.NewTreeV4()}, max: MaxRoutes4, all: true},
 		v6: family{family: 6, alias: aliases6, tree: tree6{uint32_tree.NewTreeV6()}, max: MaxRoutes6, behind: maxBehind, all: true},
 	}
 	r.v4.entries = make([]entry, 1)
 	r.v6.entries = make([]entry, 1)
 	root := copies[uint32]{make: r.memory.words}
-	r.b4 = builder4{family: &r.v4, root: root, pool: pool{mem: &r.memory, max: 1 << 32}}
+	r.b4 = builder4{family: &r.v4, root: root, pool: pool{mem: &r.memory, max: 1 << 31}}
 	r.b6 = builder6{family: &r.v6, root: root, pool: pool{mem: &r.memory, max: 1 << (strideAt6 + lineClass)}}
 	r.adj.init(ports)
 	return r
@@ -218,7 +218,7 @@ func (r *RIB) Commit() *FIB {
 	r.v4.aliased(alias[aliases4:aliases6])
 	r.v6.aliased(alias[aliases6:])
 	f := &FIB{Gen: r.gen, Adj: r.adj.commit(r.gen, r.reclaimed, &alias)}
-	f.V4.set(r.b4.root.publish(r.gen), r.b4.pool.words, r.b4.origin)
+	f.V4.set(r.b4.root.publish(r.gen), r.b4.pool.words)
 	f.V6.set(r.b6.root.publish(r.gen), r.b6.pool.words, r.b6.origin)
 	return f
 }
@@ -298,17 +298,13 @@ func (f *family) regions(origin key) []key {
 func (r *RIB) commit4() {
 	b := &r.b4
 	b.gen = r.gen
-	if origin := b.family.origin(originBits4, originBits4); origin != b.origin {
-		b.origin, b.family.all = origin, true
-	}
 	if b.pool.words == nil || b.pool.wasteful() {
-		n := b.words(len(r.adj.wants))
+		n := b.words()
 		b.pool.reset(n + n/8) // and room for changes
 		b.root, b.family.all = copies[uint32]{make: b.root.make}, true
 	}
-	b.root.edit(1<<rootBits4+1, r.reclaimed)
-	b.root.next[1<<rootBits4] = More
-	r.slots(b.family, b.family.regions(b.origin), b.origin.len, rootBits4, b.slot)
+	b.root.edit(1<<rootBits4, r.reclaimed)
+	r.slots(b.family, b.family.regions(key{}), 0, rootBits4, b.slot)
 	b.family.dirty = b.family.dirty[:0]
 }
 

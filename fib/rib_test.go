@@ -240,13 +240,12 @@ func compare(t *testing.T, r *RIB, f *FIB, o *oracle, a netip.Addr) {
 	if got := f.Lookup(a); *got != wantAdj {
 		t.Fatalf("lookup of %v: got %v, want %v (%v)", a, got, &wantAdj, want)
 	}
-	k := keyOfAddr(a)
-	first, all := f.V6.First(k.hi), f.V6.Lookup(k.hi, k.lo)
-	if a.Is4() {
-		first, all = f.V4.First(uint32(k.hi>>32)), f.V4.Lookup(uint32(k.hi>>32))
-	}
-	if first < More && first != all {
-		t.Fatalf("%v: got adjacency %d at first, then %d", a, first, all)
+	if a.Is6() {
+		k := keyOfAddr(a)
+		first, all := f.V6.First(k.hi), f.V6.Lookup(k.hi, k.lo)
+		if first < More && first != all {
+			t.Fatalf("%v: got adjacency %d at first, then %d", a, first, all)
+		}
 	}
 	if got, ok := r.Lookup(a); ok != wantOK || got != want {
 		t.Fatalf("route of %v: got %v %v, want %v %v", a, got, ok, want, wantOK)
@@ -299,17 +298,15 @@ func consistent(t *testing.T, r *RIB, f *FIB) {
 	}
 	// What the tables reach is what the pools think is in use.
 	live := 0
-	var reach4 func(e uint32)
-	reach4 = func(e uint32) {
+	for _, e := range f.V4.root {
 		if e >= chunk4 {
-			live += 64 << (e >> formAt4 & 3)
-			for i := range uint32(1) << chunkBits4 {
-				reach4(f.V4.entry(e, i))
+			live += 1 << midBits4
+			for _, l := range f.V4.words[e&^chunk4:][:1<<midBits4] {
+				if l >= chunk4 {
+					live += 1 << lowBits4
+				}
 			}
 		}
-	}
-	for _, e := range f.V4.root[:1<<rootBits4] {
-		reach4(e)
 	}
 	if live != r.b4.pool.live {
 		t.Fatalf("IPv4 table reaches %d words, pool has %d in use", live, r.b4.pool.live)
@@ -427,81 +424,67 @@ func TestRandomChanges(t *testing.T) {
 // The origin, the bits that all routes share, comes and goes with routes: those
 // outside of it, shorter ones, and more than may lie behind one.
 func TestOrigin(t *testing.T) {
-	for _, c := range []struct {
-		name, near string
-		origins    []uint8 // lengths that must occur
-	}{
-		{"IPv4", "198.18.7.9", []uint8{0, 8}},
-		{"IPv6", "2001:2:0:8001:11:22:33:44", []uint8{0, 4, 28, 46, 47, 48}},
-	} {
-		t.Run(c.name, func(t *testing.T) {
-			t.Parallel()
-			rnd := rand.New(rand.NewPCG(11, 11))
-			u, o, r := newUniverse(3), newOracle(), New(testPorts)
-			r.v4.behind, r.v6.behind = 12, 12
-			near := ip(c.near)
-			full := near.BitLen()
-			seen := make(map[uint8]bool)
-			toggle := func(p netip.Prefix) {
-				rt := Route{Prefix: p, Origin: Static, Kind: OnLink, Port: uint16(rnd.IntN(3)), MTU: uint16(1000 + rnd.IntN(2))}
-				if o.remove(rt) {
-					must(t, r.Remove(rt))
-					return
-				}
-				o.add(rt)
-				must(t, r.Add(rt))
+	t.Parallel()
+	rnd := rand.New(rand.NewPCG(11, 11))
+	u, o, r := newUniverse(3), newOracle(), New(testPorts)
+	r.v6.behind = 12
+	near := ip("2001:2:0:8001:11:22:33:44")
+	full := near.BitLen()
+	seen := make(map[uint8]bool)
+	toggle := func(p netip.Prefix) {
+		rt := Route{Prefix: p, Origin: Static, Kind: OnLink, Port: uint16(rnd.IntN(3)), MTU: uint16(1000 + rnd.IntN(2))}
+		if o.remove(rt) {
+			must(t, r.Remove(rt))
+			return
+		}
+		o.add(rt)
+		must(t, r.Add(rt))
+	}
+	for range scaled(2000, 300) {
+		for range 1 + rnd.IntN(2) {
+			a := near.AsSlice()
+			least := full/2 - 2 + rnd.IntN(3)
+			switch rnd.IntN(12) {
+			case 0: // shorter, or outside
+				least = rnd.IntN(full / 2)
+				a[0] ^= byte(rnd.IntN(2)) << rnd.IntN(8)
+			case 1: // aside
+				least = rnd.IntN(full / 2)
+				a[least/8] ^= 0x80 >> (least % 8)
+			case 2: // added and removed at once
+				p := netip.PrefixFrom(near, rnd.IntN(full)).Masked()
+				toggle(p)
+				toggle(p)
 			}
-			for range scaled(2000, 300) {
-				for range 1 + rnd.IntN(2) {
-					a := near.AsSlice()
-					least := full/2 - 2 + rnd.IntN(3)
-					switch rnd.IntN(12) {
-					case 0: // shorter, or outside
-						least = rnd.IntN(full / 2)
-						a[0] ^= byte(rnd.IntN(2)) << rnd.IntN(8)
-					case 1: // aside
-						least = rnd.IntN(full / 2)
-						a[least/8] ^= 0x80 >> (least % 8)
-					case 2: // added and removed at once
-						p := netip.PrefixFrom(near, rnd.IntN(full)).Masked()
-						toggle(p)
-						toggle(p)
-					}
-					n := least + rnd.IntN(full-least+1)
-					a[len(a)-1] ^= byte(rnd.IntN(4))
-					addr, _ := netip.AddrFromSlice(a)
-					toggle(netip.PrefixFrom(addr, n).Masked())
-				}
-				if rnd.IntN(20) == 0 {
-					for len(o.routes) > rnd.IntN(4) {
-						toggle(o.routes[0].Prefix)
-					}
-				}
-				f := r.Commit()
-				if rnd.IntN(3) > 0 {
-					r.Reclaim(f.Gen)
-				}
-				if full == 32 {
-					seen[r.b4.origin.len] = true
-				} else {
-					seen[r.b6.origin.len] = true
-				}
-				check(t, u, o, r, f)
-				one := New(testPorts)
-				one.v4.behind, one.v6.behind = 0, 0
-				for _, rt := range o.routes {
-					must(t, one.Add(rt))
-				}
-				if rnd.IntN(10) == 0 && dump(t, f) != dump(t, one.Commit()) {
-					t.Fatalf("behind %v and %v: got\n%s, without origin\n%s", r.b4.origin, r.b6.origin, dump(t, f), dump(t, one.Commit()))
-				}
+			n := least + rnd.IntN(full-least+1)
+			a[len(a)-1] ^= byte(rnd.IntN(4))
+			addr, _ := netip.AddrFromSlice(a)
+			toggle(netip.PrefixFrom(addr, n).Masked())
+		}
+		if rnd.IntN(20) == 0 {
+			for len(o.routes) > rnd.IntN(4) {
+				toggle(o.routes[0].Prefix)
 			}
-			for _, l := range c.origins {
-				if !seen[l] {
-					t.Errorf("no origin of %d bits occurred, but %v", l, seen)
-				}
-			}
-		})
+		}
+		f := r.Commit()
+		if rnd.IntN(3) > 0 {
+			r.Reclaim(f.Gen)
+		}
+		seen[r.b6.origin.len] = true
+		check(t, u, o, r, f)
+		one := New(testPorts)
+		one.v6.behind = 0
+		for _, rt := range o.routes {
+			must(t, one.Add(rt))
+		}
+		if rnd.IntN(10) == 0 && dump(t, f) != dump(t, one.Commit()) {
+			t.Fatalf("behind %v: got\n%s, without origin\n%s", r.b6.origin, dump(t, f), dump(t, one.Commit()))
+		}
+	}
+	for _, l := range []uint8{0, 4, 28, 46, 47, 48} { // that must occur
+		if !seen[l] {
+			t.Errorf("no origin of %d bits occurred, but %v", l, seen)
+		}
 	}
 }
 
