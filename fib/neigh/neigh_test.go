@@ -489,7 +489,7 @@ func nth(i int) Key {
 // TestScan: a scan of addresses takes no place from neighbors that are known,
 // and its questions are limited.
 func TestScan(t *testing.T) {
-	tab := newTable(2000)
+	tab := newTable(65536)
 	wide := *port
 	wide.Nets = []netip.Prefix{netip.MustParsePrefix("10.0.0.0/8")}
 	const good = 1500
