@@ -25,16 +25,6 @@ var unbuilt = []struct {
 			}
 		}
 	}},
-	{"option icmp-rate other than off", func(c *Config, found func(Pos)) {
-		if at, ok := c.Options.Set("icmp-rate"); ok && c.Options.ICMPRate > 0 {
-			found(at)
-		}
-	}},
-	{"option icmp-source", func(c *Config, found func(Pos)) {
-		if at, ok := c.Options.Set("icmp-source"); ok {
-			found(at)
-		}
-	}},
 	{"option routes kernel", func(c *Config, found func(Pos)) {
 		if at, _ := c.Options.Set("routes"); c.Options.Routes == KernelRoutes {
 			found(at)

@@ -150,8 +150,8 @@ func TestReplay(t *testing.T) {
 	want := [][]string{
 		{"igb1", "received", "3"},
 		{"igb1", "forwarded", "ipv4", "1"},
-		{"igb1", "dropped", "ttl", "1"},
-		{"igb1", "dropped", "no_route", "1"},
+		{"igb1", "punted", "ttl", "1"},
+		{"igb1", "punted", "unreachable", "1"},
 		{"igb2", "transmitted", "1"},
 	}
 	lines := strings.Split(strings.TrimSpace(stdout), "\n")

@@ -19,6 +19,7 @@ import (
 	"nmfwd/config"
 	"nmfwd/dataplane"
 	"nmfwd/dataplane/control"
+	"nmfwd/dataplane/icmp"
 	"nmfwd/dataplane/metrics"
 	"nmfwd/dataplane/neighbors"
 	"nmfwd/fib"
@@ -283,6 +284,19 @@ func (d *daemon) tables() metrics.Tables {
 	for i, p := range d.ports {
 		waiting, gaveUp := d.ctl.Parked(i)
 		t.Parked = append(t.Parked, metrics.Parked{Device: p.Name, Now: waiting, GaveUp: gaveUp})
+		m := d.ctl.Messages(i)
+		for f, family := range []string{"ipv4", "ipv6"} {
+			for k, n := range m.Sent[f] {
+				t.ICMPSent = append(t.ICMPSent, metrics.Message{Device: p.Name, Family: family, Class: icmp.Kind(k).String(), N: n})
+			}
+			for r, n := range m.Suppressed[f] {
+				if r := icmp.Reason(r); r != icmp.OK {
+					t.ICMPSuppressed = append(t.ICMPSuppressed, metrics.Message{Device: p.Name, Family: family, Class: r.String(), N: n})
+				}
+			}
+		}
+		f := d.ctl.Fragmented(i)
+		t.Fragmented = append(t.Fragmented, metrics.Fragmented{Device: p.Name, Sent: f.Packets, Failed: f.Failed, Fragments: f.Fragments})
 		for _, k := range []neigh.Conflict{neigh.StaticConflict, neigh.OwnAddressConflict} {
 			t.Conflicts = append(t.Conflicts, metrics.Conflict{Device: p.Name, Kind: k.String(), N: d.ctl.Neighbors().Conflicts(uint16(i), k)})
 		}

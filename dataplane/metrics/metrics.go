@@ -41,6 +41,10 @@ var (
 	parked          = desc("nmfwd_parked_packets", "Packets that wait for their neighbor to be resolved.", "device")
 	unresolved      = desc("nmfwd_unresolved_packets_total", "Packets punted for their neighbor and given up: it does not answer, or too many wait.", "device")
 	handoff         = desc("nmfwd_handoff_packets_total", "Packets that a worker handed to the one that writes their TX queue.", "worker")
+	icmpSent        = desc("nmfwd_icmp_sent_total", "ICMP messages sent about packets that came in by the port.", "device", "family", "type")
+	icmpSuppressed  = desc("nmfwd_icmp_suppressed_total", "ICMP messages that were due about packets that came in by the port, and not sent.", "device", "family", "reason")
+	fragmented      = desc("nmfwd_fragmented_packets_total", "Packets that came in by the port and were to be fragmented.", "device", "result")
+	fragments       = desc("nmfwd_fragments_total", "Fragments made of packets that came in by the port.", "device")
 	conflicts       = desc("nmfwd_neighbor_conflicts_total", "Frames that claimed a static neighbor's or an own address for another MAC address.", "device", "kind")
 	ringFull        = desc("nmfwd_ring_full_total", "Packets lost, and bursts that did not fit, because a ring was full.", "device", "queue", "direction")
 	workerBusy      = desc("nmfwd_worker_busy_seconds_total", "Time that a worker spent on packets.", "worker", "cpu")
@@ -65,6 +69,10 @@ type Tables struct {
 	Compiles  Histogram // seconds of each compilation since the start
 	Conflicts []Conflict
 	Parked    []Parked
+
+	ICMPSent       []Message
+	ICMPSuppressed []Message // without what workers suppressed
+	Fragmented     []Fragmented
 }
 
 // Parked counts the packets that came in by a device and were punted for their
@@ -73,6 +81,18 @@ type Parked struct {
 	Device string
 	Now    int    // waiting
 	GaveUp uint64 // not sent
+}
+
+// A Message is a number of ICMP messages about packets of a device.
+type Message struct {
+	Device, Family, Class string // what was sent, or why it was not
+	N                     uint64
+}
+
+// Fragmented counts packets of a device that were to be fragmented.
+type Fragmented struct {
+	Device                  string
+	Sent, Failed, Fragments uint64
 }
 
 // A Histogram counts observations: Counts[i] are those of at most Bounds[i] and
@@ -148,7 +168,9 @@ func (c *Collector) Collect(ch chan<- prometheus.Metric) {
 	for i := range s.Workers {
 		e.worker(strconv.Itoa(i), &s.Workers[i])
 	}
-	e.tables(c.Tables())
+	t := c.Tables()
+	e.tables(t)
+	e.icmp(t, &s)
 }
 
 func (r *Reloads) collect(e emitter) {
@@ -252,6 +274,41 @@ func (e emitter) tables(t Tables) {
 		e.counter(unresolved, p.GaveUp, p.Device)
 	}
 	e.histogram(compileSeconds, t.Compiles)
+}
+
+// icmp adds what workers suppressed, all because of the rate, to what control did.
+func (e emitter) icmp(t Tables, s *dataplane.Snapshot) {
+	for _, m := range t.ICMPSent {
+		e.counter(icmpSent, m.N, m.Device, m.Family, m.Class)
+	}
+	for _, m := range t.ICMPSuppressed {
+		if m.Class == "rate" {
+			m.N += limited(s, m.Device, m.Family)
+		}
+		e.counter(icmpSuppressed, m.N, m.Device, m.Family, m.Class)
+	}
+	for _, f := range t.Fragmented {
+		e.counter(fragmented, f.Sent, f.Device, "sent")
+		e.counter(fragmented, f.Failed, f.Device, "failed")
+		e.counter(fragments, f.Fragments, f.Device)
+	}
+}
+
+// limited returns how many errors of a family workers suppressed on a device.
+func limited(s *dataplane.Snapshot, device, family string) (n uint64) {
+	for i := range s.Ports {
+		if s.Ports[i].Info.Name != device {
+			continue
+		}
+		for _, q := range s.Ports[i].RX {
+			if family == "ipv4" {
+				n += q.Limited4
+			} else {
+				n += q.Limited6
+			}
+		}
+	}
+	return n
 }
 
 func (e emitter) histogram(d *prometheus.Desc, h Histogram, labels ...string) {

@@ -54,7 +54,7 @@ func distinct() *preset {
 	for i := range p.Ports {
 		for q := range p.Ports[i].RX {
 			r := &p.Ports[i].RX[q]
-			for _, c := range []*uint64{&r.Packets, &r.Bytes, &r.Forwarded4, &r.Forwarded6, &r.ToHost, &r.FromHost, &r.RingFull} {
+			for _, c := range []*uint64{&r.Packets, &r.Bytes, &r.Forwarded4, &r.Forwarded6, &r.ToHost, &r.FromHost, &r.RingFull, &r.Limited4, &r.Limited6} {
 				*c = next()
 			}
 			for k := range r.Punted {
@@ -90,6 +90,10 @@ func collector(r Router) *Collector {
 				Compiles:  Histogram{Bounds: []float64{0.001, 0.01, 0.1, 0.5, 1, 2, 5, 10}, Counts: []uint64{1, 0, 0, 1, 0, 0, 0, 0, 1}, Sum: 20.3005},
 				Parked:    []Parked{{"igb1", 3, 11}, {"veth0", 0, 0}},
 				Conflicts: []Conflict{{"igb1", "static", 5}, {"veth0", "own_address", 7}},
+
+				ICMPSent:       []Message{{"igb1", "ipv4", "time_exceeded", 8}, {"veth0", "ipv6", "echo_reply", 9}},
+				ICMPSuppressed: []Message{{"igb1", "ipv4", "rate", 1}, {"igb1", "ipv6", "rate", 1}, {"igb1", "ipv4", "about_error", 10}},
+				Fragmented:     []Fragmented{{"igb1", 11, 12, 22}},
 			}
 		},
 		Reloads: new(Reloads),
@@ -192,7 +196,8 @@ func TestNames(t *testing.T) {
 		nmfwd_build_info
 		nmfwd_config_last_reload_success_timestamp_seconds nmfwd_config_last_reload_successful nmfwd_config_reloads_total
 		nmfwd_copied_packets_total nmfwd_dropped_packets_total nmfwd_fib_bytes nmfwd_fib_compile_seconds nmfwd_forwarded_packets_total
-		nmfwd_handoff_packets_total nmfwd_host_packets_total nmfwd_neighbor_conflicts_total nmfwd_neighbors
+		nmfwd_fragmented_packets_total nmfwd_fragments_total
+		nmfwd_handoff_packets_total nmfwd_host_packets_total nmfwd_icmp_sent_total nmfwd_icmp_suppressed_total nmfwd_neighbor_conflicts_total nmfwd_neighbors
 		nmfwd_parked_packets nmfwd_port_info nmfwd_port_link_changes_total nmfwd_port_mtu_bytes nmfwd_port_stalled nmfwd_port_up
 		nmfwd_punted_packets_total nmfwd_receive_bytes_total nmfwd_receive_packets_total nmfwd_ring_full_total nmfwd_routes
 		nmfwd_transmit_bytes_total nmfwd_transmit_packets_total nmfwd_unresolved_packets_total

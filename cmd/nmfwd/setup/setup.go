@@ -23,6 +23,7 @@ func Spec(cfg *config.Config, ports []*dataplane.Port) (*control.Spec, error) {
 		Ports:        make([]control.Port, len(cfg.Ports)),
 		Routes:       make([]fib.Route, 0, len(cfg.Routes)),
 		MaxNeighbors: cfg.Options.Neighbors,
+		ICMP:         control.ICMP{Rate: cfg.Options.ICMPRate, Egress: cfg.Options.ICMPSource == config.Egress},
 	}
 	numbers := make([]uint16, len(cfg.Ports)) // in ports, by index in cfg.Ports
 	for n, o := range ports {
