@@ -656,6 +656,19 @@ func TestHosts(t *testing.T) {
 	for len(o.routes) > 0 {
 		toggle(o.routes[rnd.IntN(len(o.routes))])
 	}
+	// A route that makes hosts and what is between them one leaves one node.
+	for i := range 60 {
+		must(t, r.Add(static(fmt.Sprintf("2001:db8::%x/128", 2*i), "2001:db8::1", 0)))
+	}
+	r.Reclaim(r.Commit().Gen)
+	must(t, r.Add(static("2001:db8::/121", "2001:db8::1", 0)))
+	r.Reclaim(r.Commit().Gen)
+	if n := r.b6.pool.live; n != 1<<lineClass {
+		t.Errorf("one range has %d words in use, want a line", n)
+	}
+	for _, rt := range slices.Collect(r.All()) {
+		must(t, r.Remove(rt))
+	}
 	// Enough to make chunks of either half.
 	for _, format := range []string{"2001:db8::%x/128", "2001:db8:%x::/48"} {
 		for _, change := range []func(Route) error{r.Add, r.Remove} {
@@ -675,6 +688,14 @@ func TestHosts(t *testing.T) {
 // apart.
 func TestHostNumbers(t *testing.T) {
 	const vendor = 0x021b21fffe000000
+	odd := func(host uint64) func(n uint64) uint64 { // one of them
+		return func(n uint64) uint64 {
+			if n == 600 {
+				return host
+			}
+			return n
+		}
+	}
 	for _, c := range []struct {
 		name string
 		host func(n uint64) uint64
@@ -687,8 +708,8 @@ func TestHostNumbers(t *testing.T) {
 		{"across the middle", func(n uint64) uint64 { return 1<<63 - 500 + n }, 4},
 		{"one vendor", func(n uint64) uint64 { return vendor | n*0x9e3779&0xffffff }, 3},
 		{"four vendors", func(n uint64) uint64 { return vendor + n%4<<48 | n*0x9e3779&0xffffff }, 5},
-		{"one far away", func(n uint64) uint64 { return n%1000 | n/999%2<<40 }, 4},
-		{"one at either end", func(n uint64) uint64 { return n - n%999/998 }, 4},
+		{"one far away", odd(1 << 40), 4},
+		{"one at the end", odd(^uint64(0)), 4},
 		{"random", func(n uint64) uint64 { return n * 0x9e3779b97f4a7c15 }, 4},
 	} {
 		t.Run(c.name, func(t *testing.T) {
@@ -739,11 +760,17 @@ func TestHostNumbers(t *testing.T) {
 			}
 			for n := range 1000 {
 				toggle(n)
-				if n%scaled(50, 250) == 0 {
-					f := r.Commit()
-					check(f)
-					r.Reclaim(f.Gen)
+				if n%3 != 0 && n > 50 { // few changes are made one by one
+					continue
 				}
+				f := r.Commit()
+				for m := max(0, n-3); m <= n; m++ {
+					compare(t, r, f, o, addrOf(6, 0x20010db8<<32, c.host(uint64(m))))
+				}
+				if n%scaled(50, 250) == 0 {
+					check(f)
+				}
+				r.Reclaim(f.Gen)
 			}
 			f := r.Commit()
 			check(f)
