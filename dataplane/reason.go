@@ -62,7 +62,7 @@ const (
 	PuntFragment                // exceeds the egress MTU, and may be fragmented
 	PuntBadOption               // options of IPv4 or of IPv6's extension headers: an error is due
 	PuntNeighbor                // the neighbor that it is to be sent to is not known
-	NumKinds        = iota
+	NumKinds             = iota
 
 	// NoteUsed is no packet and not counted: a packet was sent to a neighbor that
 	// is to be verified.

@@ -562,4 +562,3 @@ func TestSources(t *testing.T) {
 		t.Error("no IPv6 address of a port with a host: got one")
 	}
 }
-
