@@ -30,11 +30,6 @@ var unbuilt = []struct {
 			found(at)
 		}
 	}},
-	{"option hugepages on", func(c *Config, found func(Pos)) {
-		if at, _ := c.Options.Set("hugepages"); c.Options.HugePages == HugeOn {
-			found(at)
-		}
-	}},
 	{"listen control", func(c *Config, found func(Pos)) {
 		if c.Control != "" {
 			found(c.controlPos)

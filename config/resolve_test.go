@@ -99,8 +99,7 @@ func TestUnsupported(t *testing.T) {
 		{"icmp-source", "option icmp-source egress\n", ""},
 		{"routes", "option routes kernel\n", "1:1: option routes kernel is not supported yet"},
 		{"routes file", "option routes file\n", ""},
-		{"hugepages", "option hugepages on\n", "1:1: option hugepages on is not supported yet"},
-		{"hugepages off", "option hugepages off\n", ""},
+		{"hugepages", "option hugepages on\n", ""},
 		{"control", "listen control /x\n", "1:1: listen control is not supported yet"},
 		{"in order", "listen control /x\nport igb1 urpf strict\noption routes kernel\n", "1:1: listen|2:1: urpf|3:1: option routes"},
 	} {

@@ -116,6 +116,9 @@ type daemon struct {
 
 // start opens the ports and starts the workers, control and metrics.
 func start(cfg *config.Config, log *slog.Logger) (_ *daemon, err error) {
+	if err := setup.HugePages(cfg, fib.HugePages); err != nil {
+		return nil, err
+	}
 	opened, err := openPorts(cfg, log)
 	if err != nil {
 		return nil, err

@@ -38,6 +38,7 @@ type Spec struct {
 	Neighbors    []neigh.Entry // all static
 	MaxNeighbors int
 	ICMP         ICMP
+	SmallPages   bool // the system is not asked for huge pages for tables
 }
 
 // A Port is what is wanted of one port.
@@ -236,6 +237,9 @@ func compile(spec *Spec) (tables, error) {
 		t.ports = append(t.ports, np)
 	}
 	rib := fib.New(attrs)
+	if spec.SmallPages {
+		rib.UseSmallPages()
+	}
 	if err := rib.Load(slices.Concat(connected, spec.Routes)); err != nil {
 		return t, fmt.Errorf("control: %w", err)
 	}

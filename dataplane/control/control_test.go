@@ -265,3 +265,17 @@ func TestDevices(t *testing.T) {
 		}
 	}
 }
+
+// Tables in small pages are not rounded up for large ones.
+func TestSmallPages(t *testing.T) {
+	size := func(small bool) int {
+		tab, err := compile(&Spec{SmallPages: small})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return tab.rib.Bytes(6)
+	}
+	if small, huge := size(true), size(false); small >= huge {
+		t.Errorf("tables of %d bytes in small pages, %d in huge ones", small, huge)
+	}
+}

@@ -24,6 +24,7 @@ func Spec(cfg *config.Config, ports []*dataplane.Port) (*control.Spec, error) {
 		Routes:       make([]fib.Route, 0, len(cfg.Routes)),
 		MaxNeighbors: cfg.Options.Neighbors,
 		ICMP:         control.ICMP{Rate: cfg.Options.ICMPRate, Egress: cfg.Options.ICMPSource == config.Egress},
+		SmallPages:   cfg.Options.HugePages == config.HugeOff,
 	}
 	numbers := make([]uint16, len(cfg.Ports)) // in ports, by index in cfg.Ports
 	for n, o := range ports {
@@ -118,6 +119,19 @@ func Own(cfg *config.Config) []netip.Addr {
 		}
 	}
 	return own
+}
+
+// HugePages returns why tables cannot lie in huge pages although cfg requires
+// it; have is fib.HugePages.
+func HugePages(cfg *config.Config, have func() error) error {
+	if cfg.Options.HugePages != config.HugeOn {
+		return nil
+	}
+	if err := have(); err != nil {
+		at, _ := cfg.Options.Set("hugepages")
+		return fmt.Errorf("%v: option hugepages on: %w", at, err)
+	}
+	return nil
 }
 
 // Placement says where threads run.

@@ -1,6 +1,7 @@
 package setup
 
 import (
+	"errors"
 	"flag"
 	"fmt"
 	"log/slog"
@@ -170,6 +171,35 @@ func TestPlan(t *testing.T) {
 		}
 		if err != nil || plan.Workers != c.workers || !slices.Equal(at.Workers, c.at) || !slices.Equal(at.Rest, c.rest) {
 			t.Errorf("%s: got %d workers on %v, rest on %v, error %v; want %d, %v, %v", c.name, plan.Workers, at.Workers, at.Rest, err, c.workers, c.at, c.rest)
+		}
+	}
+}
+
+func TestHugePages(t *testing.T) {
+	none := errors.New("no huge page")
+	for _, c := range []struct {
+		name, option string
+		have         error
+		small        bool
+		want         string
+	}{
+		{"default", "", none, false, ""},
+		{"auto", "option hugepages auto", none, false, ""},
+		{"off", "option hugepages off", none, true, ""},
+		{"on", "option hugepages on", nil, false, ""},
+		{"on, but not to be had", "option hugepages on", none, false, "routes.conf:1:1: option hugepages on: no huge page"},
+	} {
+		cfg := parse(t, c.option)
+		got := ""
+		if err := HugePages(cfg, func() error { return c.have }); err != nil {
+			got = err.Error()
+		}
+		s, err := Spec(cfg, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got != c.want || s.SmallPages != c.small {
+			t.Errorf("%s: got error %q and small pages %v, want %q and %v", c.name, got, s.SmallPages, c.want, c.small)
 		}
 	}
 }
