@@ -20,7 +20,6 @@ import (
 	"regexp"
 	"slices"
 	"strings"
-	"syscall"
 	"time"
 )
 
@@ -90,7 +89,7 @@ func run(o *options, only, dir string) error {
 	if err := os.Setenv("TMPDIR", temp); err != nil {
 		return err
 	}
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	ctx, stop := signal.NotifyContext(context.Background(), ends...)
 	defer stop()
 	o.ctx = ctx
 	done := make(chan error, 1)
