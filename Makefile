@@ -63,8 +63,8 @@ fuzz: ## run every fuzz target for FUZZTIME
 		done; \
 	done
 
-bench: ## measure nmfwd beside its peers; results in bench/results
-	$(GO) run ./bench
+bench: ## measure nmfwd beside its peers in minutes (-quick); results in bench/results
+	$(GO) run ./bench -quick
 
 # What the tests ask the environment for has to reach the other machine's.
 GUEST_ENV = $(if $(NMFWD_TEST_PORTS),NMFWD_TEST_PORTS="$(NMFWD_TEST_PORTS)" )$(if $(SOAK),SOAK="$(SOAK)" )
