@@ -369,7 +369,7 @@ func (r *RIB) slots(f *family, regions []key, origin, rootBits uint8, slot func(
 			i++
 			if i < n {
 				s, until := r.sweep.still(k.hi | i<<(64-used))
-				for ; i < n && k.hi|((i+1)<<(64-used)-1) <= until; i++ {
+				for end := (until - k.hi + 1) >> (64 - used); i < end; i++ {
 					slot(first+uint32(i), s)
 				}
 			}

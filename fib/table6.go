@@ -296,8 +296,13 @@ func (b *builder6) size() int {
 
 // slot makes the root's entry i from the ranges within it.
 func (b *builder6) slot(i uint32, spans []span) {
-	b.drop(b.root.next[i])
-	if e := b.high(spans, uint(b.origin.len)+rootBits6); e != b.root.next[i] {
+	old := b.root.next[i]
+	b.drop(old)
+	e := spans[0].adj
+	if len(spans) > 1 {
+		e = b.high(spans, uint(b.origin.len)+rootBits6)
+	}
+	if e != old {
 		b.root.set(i, e)
 	}
 }
