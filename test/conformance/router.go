@@ -180,8 +180,10 @@ func (r *Stepped) controlCounters(c map[string]uint64) {
 
 // Run runs all cases on routers that open makes, with the hosts that there are
 // on the ports. Cases of one configuration share a router, but for those that
-// leave it other than it was. What open made is closed at the end of the test
-// that it is given.
+// leave it other than it was, which have one more open beside it. What open made
+// is closed at the end of the test that it is given. A case that a router cannot
+// run (see Router.Do) is skipped with the reason, and the number of those that
+// ran is logged.
 func Run(t *testing.T, hosts []Host, open func(t *testing.T, config string, h Host) Router) {
 	cases, err := All()
 	if err != nil {
@@ -197,6 +199,7 @@ func Run(t *testing.T, hosts []Host, open func(t *testing.T, config string, h Ho
 		by[c.Router] = append(by[c.Router], c)
 	}
 	for _, h := range hosts {
+		ran := 0
 		for _, name := range names {
 			t.Run(h.String()+"/"+name, func(t *testing.T) {
 				shared := open(t, by[name][0].ConfigFor(h), h)
@@ -213,6 +216,7 @@ func Run(t *testing.T, hosts []Host, open func(t *testing.T, config string, h Ho
 						if errors.Is(err, errors.ErrUnsupported) {
 							t.Skip(err)
 						}
+						ran++
 						if err != nil {
 							t.Error(err)
 						}
@@ -220,5 +224,6 @@ func Run(t *testing.T, hosts []Host, open func(t *testing.T, config string, h Ho
 				}
 			})
 		}
+		t.Logf("%v: %d of %d cases ran", h, ran, len(cases))
 	}
 }
