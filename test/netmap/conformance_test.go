@@ -3,6 +3,7 @@
 package netmap
 
 import (
+	"errors"
 	"fmt"
 	"slices"
 	"testing"
@@ -10,6 +11,8 @@ import (
 
 	"nmfwd/config"
 	"nmfwd/dataplane"
+	"nmfwd/dataplane/netmap"
+	"nmfwd/dataplane/netmap/abi"
 	"nmfwd/test/conformance"
 )
 
@@ -19,21 +22,27 @@ type pipes struct {
 	*conformance.Stepped
 	t     *testing.T
 	ports map[string]*dataplane.Port
-	far   map[string]*end
+	far   map[string]*rawEnd
 	in    map[string]uint64 // frames received by each port at the last Collect
 	sent  map[string]uint64 // frames given to each port since
+	stuck map[string]int    // frames that fill the pipe of a port
 }
 
-func newPipes(t *testing.T, text string) *pipes {
+// newPipes makes a router between the pipes of a parent called name, which no
+// other open pipe has: each router has a region of its own.
+func newPipes(t *testing.T, name, text string) *pipes {
 	t.Helper()
 	cfg, err := config.Parse("routes.conf", []byte(text))
 	if err != nil {
 		t.Fatal(err)
 	}
-	p := &pipes{t: t, ports: make(map[string]*dataplane.Port), far: make(map[string]*end), in: make(map[string]uint64), sent: make(map[string]uint64)}
+	p := &pipes{
+		t: t, ports: make(map[string]*dataplane.Port), far: make(map[string]*rawEnd),
+		in: make(map[string]uint64), sent: make(map[string]uint64), stuck: make(map[string]int),
+	}
 	var near []string
 	for i := range cfg.Devices() {
-		near = append(near, fmt.Sprintf("cnf}%d", i+1))
+		near = append(near, fmt.Sprintf("%s}%d", name, i+1))
 	}
 	ports := open(t, configs(near...))
 	for i, c := range cfg.Devices() {
@@ -42,7 +51,7 @@ func newPipes(t *testing.T, text string) *pipes {
 			ports[i].MAC = c.MAC
 		}
 		p.ports[c.Name] = ports[i]
-		p.far[c.Name] = newEnd(t, open(t, spare(configs(fmt.Sprintf("cnf{%d", i+1))))[0])
+		p.far[c.Name] = newRawEnd(t, fmt.Sprintf("%s{%d", name, i+1))
 	}
 	if p.Stepped, err = conformance.NewStepped(text, ports); err != nil {
 		t.Fatal(err)
@@ -54,36 +63,87 @@ func newPipes(t *testing.T, text string) *pipes {
 // MinFrame implements conformance.Padder.
 func (p *pipes) MinFrame(port string) int { return p.ports[port].MinFrame }
 
+// Do implements conformance.Router. A pipe has no carrier to lose.
+func (p *pipes) Do(e conformance.Event) error {
+	switch e.Kind {
+	case conformance.LinkDown, conformance.LinkUp:
+		return fmt.Errorf("a pipe has no carrier: %w", errors.ErrUnsupported)
+	case conformance.TXFull:
+		return p.fill(e.Port)
+	}
+	return p.Stepped.Do(e)
+}
+
+// fill sends by a port until nothing more fits the pipe, which is not read
+// before the next Collect is done.
+func (p *pipes) fill(port string) error {
+	const size = 60
+	q := p.ports[port].Queues[0]
+	other := dataplane.NewRegion("other", make([]byte, size), size, nil)
+	for before := -1; before < p.stuck[port]; poll(p.t, 0, q.Descriptor) {
+		before = p.stuck[port]
+		for q.TX.Send(other, []dataplane.Slot{{Len: size}}) == 1 {
+			p.stuck[port]++
+		}
+	}
+	if p.stuck[port] == 0 {
+		return fmt.Errorf("port %s: nothing fits the pipe", port)
+	}
+	return nil
+}
+
+// Inject implements conformance.Router.
 func (p *pipes) Inject(port string, frame []byte) error {
 	e := p.far[port]
-	r := e.q.TX.Region()
-	s := []dataplane.Slot{{Buf: e.bufs[0], Len: uint16(len(frame))}}
-	copy(r.Buffer(e.bufs[0]), frame)
-	for deadline := time.Now().Add(patience); e.q.TX.Send(r, s) == 0; poll(p.t, time.Millisecond, e.q.Descriptor) {
+	for deadline := time.Now().Add(patience); e.full(); {
 		if time.Now().After(deadline) {
 			return fmt.Errorf("port %s: the pipe is full", port)
 		}
+		if err := e.sync(); err != nil {
+			return err
+		}
 		p.Step()
 	}
-	e.bufs[0] = s[0].Buf
 	p.sent[port]++
-	return nil
+	return e.send(frame)
 }
 
 // Collect steps the router until it has received what was sent and done all
 // that there was to do, and takes what arrived at the far ends.
 func (p *pipes) Collect() (map[string][][]byte, error) {
 	out := make(map[string][][]byte)
+	if err := p.settle(out); err != nil || len(p.stuck) == 0 {
+		return out, err
+	}
+	stuck := p.stuck
+	p.stuck = make(map[string]int)
+	if err := p.settle(out); err != nil {
+		return nil, err
+	}
+	for port, n := range stuck {
+		if len(out[port]) < n {
+			return nil, fmt.Errorf("port %s: %d frames arrived of %d that filled the pipe", port, len(out[port]), n)
+		}
+		out[port] = out[port][n:]
+	}
+	return out, nil
+}
+
+// settle does so for all far ends but those whose pipes are to stay full.
+func (p *pipes) settle(out map[string][][]byte) error {
 	deadline := time.Now().Add(patience)
 	for quiet := 0; quiet < 3; {
-		for _, e := range p.far {
-			poll(p.t, 0, e.q.Descriptor)
-		}
 		quiet++
 		if p.Step() > 0 {
 			quiet = 0
 		}
 		for name, e := range p.far {
+			if err := e.sync(); err != nil {
+				return err
+			}
+			if p.stuck[name] > 0 {
+				continue
+			}
 			if f := e.take(); len(f) > 0 {
 				out[name] = append(out[name], f...)
 				quiet = 0
@@ -91,13 +151,13 @@ func (p *pipes) Collect() (map[string][][]byte, error) {
 		}
 		c, err := p.Counters()
 		if err != nil {
-			return nil, err
+			return err
 		}
 		for name := range p.ports {
 			if got := c[name+" receive"] - p.in[name]; got < p.sent[name] {
 				quiet = 0
 				if time.Now().After(deadline) {
-					return nil, fmt.Errorf("port %s: %d frames of %d received", name, got, p.sent[name])
+					return fmt.Errorf("port %s: %d frames of %d received", name, got, p.sent[name])
 				}
 			}
 		}
@@ -107,26 +167,99 @@ func (p *pipes) Collect() (map[string][][]byte, error) {
 			}
 		}
 	}
-	return out, nil
+	return nil
 }
 
-// take returns what the end has received.
-func (e *end) take() [][]byte {
-	r := e.q.RX.Region()
-	s := e.slots[:e.q.RX.Recv(e.slots[:])]
-	var frames [][]byte
-	var free []uint32
-	for i := range s {
-		frames = append(frames, slices.Clone(r.Bytes(&s[i])))
-		free = append(free, s[i].Buf)
+// A rawEnd is an end of a pipe without the backend, which pads what it sends:
+// here frames of any length leave as they are.
+type rawEnd struct {
+	fd      int
+	bufs    []byte // of the region, from buffer 0 on
+	tx, rx  *abi.Ring
+	txSlots []abi.Slot
+	rxSlots []abi.Slot
+}
+
+// newRawEnd opens an end of a pipe for the time of the test.
+func newRawEnd(t *testing.T, name string) *rawEnd {
+	t.Helper()
+	e := &rawEnd{fd: openDevice(t)}
+	reg := abi.Register{Mode: abi.ModeAllNIC}
+	if err := control(e.fd, abi.API, abi.ReqRegister, name, &reg); err != nil {
+		t.Fatalf("register %s: %v", name, err)
 	}
-	e.q.RX.Release(free)
+	mem, err := netmap.System().Map(e.fd, int(reg.MemSize))
+	if err != nil {
+		t.Fatalf("map %s: %v", name, err)
+	}
+	t.Cleanup(func() {
+		if err := netmap.System().Unmap(mem); err != nil {
+			t.Error(err)
+		}
+	})
+	f, err := abi.IfAt(mem, reg.Offset)
+	if err != nil {
+		t.Fatal(err)
+	}
+	offsets, err := abi.Offsets(mem, reg.Offset)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ring := func(dir int) (*abi.Ring, []abi.Slot) {
+		at := int(reg.Offset) + offsets[f.Pos(dir, 0)]
+		r, slots, err := abi.RingAt(mem, at)
+		if err != nil {
+			t.Fatal(err)
+		}
+		base, _, err := abi.Buffers(mem, at, r)
+		if err != nil {
+			t.Fatal(err)
+		}
+		e.bufs = mem[base:]
+		return r, slots
+	}
+	e.tx, e.txSlots = ring(abi.DirTX)
+	e.rx, e.rxSlots = ring(abi.DirRX)
+	return e
+}
+
+// sync gives the rings to the kernel.
+func (e *rawEnd) sync() error {
+	return errors.Join(netmap.System().TXSync(e.fd), netmap.System().RXSync(e.fd))
+}
+
+// full reports whether no frame can be sent before a sync.
+func (e *rawEnd) full() bool { return e.tx.Head == e.tx.Tail }
+
+// send queues a frame, for which there is room.
+func (e *rawEnd) send(frame []byte) error {
+	if len(frame) > int(e.tx.BufSize) {
+		return fmt.Errorf("frame of %d bytes: longer than a buffer", len(frame))
+	}
+	s := &e.txSlots[e.tx.Head]
+	s.Len = uint16(copy(e.bufs[int(s.BufIdx)*int(e.tx.BufSize):], frame))
+	e.tx.Head = (e.tx.Head + 1) % uint32(len(e.txSlots))
+	e.tx.Cur = e.tx.Head
+	return nil
+}
+
+// take returns what has arrived at the last sync.
+func (e *rawEnd) take() [][]byte {
+	var frames [][]byte
+	for e.rx.Head != e.rx.Tail {
+		s := &e.rxSlots[e.rx.Head]
+		frames = append(frames, slices.Clone(e.bufs[int(s.BufIdx)*int(e.rx.BufSize):][:s.Len]))
+		e.rx.Head = (e.rx.Head + 1) % uint32(len(e.rxSlots))
+	}
+	e.rx.Cur = e.rx.Head
 	return frames
 }
 
 // TestConformance runs the conformance cases over pipes, which have no host.
 func TestConformance(t *testing.T) {
+	routers := 0
 	conformance.Run(t, []conformance.Host{conformance.HostOff}, func(t *testing.T, config string, _ conformance.Host) conformance.Router {
-		return newPipes(t, config)
+		routers++
+		return newPipes(t, fmt.Sprintf("cnf%d", routers), config)
 	})
 }
