@@ -322,6 +322,9 @@ func (c *contest) check() error {
 	if c.drop != 0 {
 		got = s.Dropped[c.drop]
 	}
+	if c.drop == dataplane.DropNoNeighbor {
+		got += s.Punted[dataplane.PuntNeighbor] // the first ones, as many as wait for control
+	}
 	if got != s.Packets {
 		return fmt.Errorf("%s: %d of %d packets ended as they should: %+v", c.name, got, s.Packets, s)
 	}

@@ -9,6 +9,7 @@ import (
 	"path/filepath"
 	"slices"
 	"testing"
+	"time"
 
 	"nmfwd/dataplane"
 )
@@ -40,6 +41,20 @@ func variety(t *fibOf) [][]byte {
 	nd := to("2001:2::205")(frame6(1, 255))
 	nd[20], nd[54] = 58, 135
 	frames = append(frames, nd, to("fe80::9")(bytes.Clone(nd)), withOptions(1, 1, 1, 0)(frame4(1, 64)))
+	arp := frame4(1, 64)
+	arp[13] = 0x06
+	frames = append(frames, arp)
+	for range 40 { // more of one source than control takes
+		frames = append(frames, to("203.0.113.1")(frame4(1, 64)), to("2001:2::1")(frame6(1, 64)))
+	}
+	for _, vlan := range []byte{0, 1} { // a priority, and a VLAN that is not known
+		for _, f := range slices.Clone(frames) {
+			if len(f) >= 14 && rnd.IntN(2) == 0 {
+				frames = append(frames, slices.Insert(bytes.Clone(f), 12, 0x81, 0, 0xa0, vlan))
+			}
+		}
+	}
+	frames = append(frames, []byte("\x00\x0d\xb9\x41\xca\x3d......\x81\x00\xa0"))
 	for _, f := range slices.Clone(frames) {
 		for range 8 {
 			g := bytes.Clone(f)
@@ -72,10 +87,11 @@ func TestPeer(t *testing.T) {
 		name  string
 		table table
 		burst int
+		every time.Duration // of all limits
 	}{
-		{"lab", table{faults: true}, 16},
-		{"many routes", table{n4: 20_000, n6: 20_000, faults: true}, 64},
-		{"many neighbors", table{neighbors: 300, faults: true}, 256},
+		{"lab", table{faults: true}, 16, 0},
+		{"many routes", table{n4: 20_000, n6: 20_000, faults: true}, 64, time.Millisecond},
+		{"many neighbors", table{neighbors: 300, faults: true}, 256, 1},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			fibs, err := c.table.compile()
@@ -92,6 +108,12 @@ func TestPeer(t *testing.T) {
 				t.Fatal(err)
 			}
 			defer b.close()
+			st := b.router.State() // no worker runs yet
+			for i := range st.Ports {
+				for l := range st.Ports[i].Every {
+					st.Ports[i].Every[l] = c.every
+				}
+			}
 			name, result := filepath.Join(dir, "case"), filepath.Join(dir, "result")
 			if err := b.writeCase(name); err != nil {
 				t.Fatal(err)
@@ -123,6 +145,13 @@ func TestPeer(t *testing.T) {
 			b.router.Snapshot(&s)
 			if in := s.Ports[0].RX[0]; in.Packets != uint64(len(frames)) || in.Forwarded4 < 1000 || in.Forwarded6 < 1000 {
 				t.Errorf("too little was compared: %+v", in)
+			}
+			for k, n := range s.Ports[0].RX[0].Punted {
+				k := dataplane.Kind(k)
+				limited := k != dataplane.PuntARP && k != dataplane.PuntND && k != dataplane.PuntNeighbor
+				if (n > 0) != (c.every > 0 || !limited) {
+					t.Errorf("%d frames were punted as %v", n, k)
+				}
 			}
 			for r, n := range s.Ports[0].RX[0].Dropped {
 				if r := dataplane.Reason(r); n == 0 && c.name == "lab" && slices.ContainsFunc(faults, func(f dataplane.Reason) bool { return f == r }) {
@@ -164,6 +193,7 @@ func (b *bed) once() []byte {
 	put(2, in.Packets, in.Bytes, in.Forwarded4, in.Forwarded6, in.ToHost, in.FromHost)
 	put(in.Punted[:]...)
 	put(in.Dropped[:]...)
+	put(in.Limited4, in.Limited6)
 	for _, p := range s.Ports {
 		put(p.TX[0].Packets, p.TX[0].Bytes)
 	}

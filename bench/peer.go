@@ -113,6 +113,9 @@ func (b *bed) writeCase(name string) error {
 			up = 1
 		}
 		put(uint64(p.MAC), uint64(p.MTU), up, uint64(b.router.Ports()[i].MinFrame))
+		for _, every := range p.Every {
+			put(uint64(every))
+		}
 	}
 	s4, s6, err := b.table.spans()
 	if err != nil {

@@ -3,8 +3,8 @@
  * same order, the same rewrite, rings and counters, over the same frames and
  * with tables that give the same answers. It is the yardstick of Step.
  *
- * Frames of several slots, hosts and hand-offs between workers are left out: the
- * benchmark has none. Tables are those of a plain C forwarder: DIR-24-8 of
+ * Frames of several slots, hosts, VLANs, neighbors to be verified and hand-offs
+ * between workers are left out: the benchmark has none. Tables are those of a plain C forwarder: DIR-24-8 of
  * 16-bit entries for IPv4, a trie of 24, 8, 8, ... bits for IPv6.
  *
  *	step CASE
@@ -41,9 +41,22 @@ enum {
 	TTL, MARTIAN, LINK_LOCAL, MULTICAST, NO_ROUTE, BLACKHOLE, REJECT, NO_NEIGHBOR, TOO_BIG, OVERSIZE, LINK_DOWN, TX_FULL,
 	ROUTER_ALERT, BAD_EXT, PUNT_FULL, HOST_FULL, URPF, INTERNAL, REASONS
 };
-enum { PUNT_ARP, PUNT_ND, PUNT_LOCAL, PUNT_TTL, PUNT_TOO_BIG, PUNT_UNREACHABLE, KINDS };
+enum {
+	PUNT_ARP, PUNT_ND, PUNT_LOCAL, PUNT_TTL, PUNT_TOO_BIG, PUNT_UNREACHABLE, PUNT_FRAGMENT, PUNT_BAD_OPTION, PUNT_NEIGHBOR, KINDS
+};
 enum { FORWARD4 = 0x80, FORWARD6 = 0x81, PUNT = 0x40 };
-enum { C_PACKETS, C_BYTES, C_FORWARDED, C_TO_HOST = 4, C_FROM_HOST, C_PUNTED, C_DROPPED = C_PUNTED + KINDS, COUNTS = C_DROPPED + REASONS };
+
+/* Counters, numbered as in dataplane/stats.go. */
+enum {
+	C_PACKETS, C_BYTES, C_FORWARDED, C_TO_HOST = 4, C_FROM_HOST, C_PUNTED, C_DROPPED = C_PUNTED + KINDS, C_LIMITED = C_DROPPED + REASONS,
+	COUNTS = C_LIMITED + 2
+};
+
+/* Limits and rings of what is punted: dataplane/state.go, worker.go, ring.go. */
+enum { LIMIT_ERRORS, LIMIT_LOCAL, LIMIT_FRAGMENTS, LIMITS, NO_LIMIT = LIMITS };
+enum { RING_PROTOCOLS, RING_LOCAL, RING_FAULTY, RING_TOO_BIG, RING_UNKNOWN, RINGS };
+enum { PUNT_LEN = 64, UNKNOWN_SOURCES = 64, UNKNOWN_EVERY = 10000000, UNKNOWN_BURST = 16 };
+
 enum { A_NO_ROUTE, A_FORWARD, A_LOCAL, A_BROADCAST, A_GLEAN, A_RESOLVE, A_BLACKHOLE, A_REJECT };
 
 struct slot {
@@ -55,7 +68,9 @@ struct slot {
 struct adj {
 	uint8_t action, family, head_len, pad1;
 	uint16_t port, mtu;
-	uint8_t head[18], pad2[6], neighbor[16], pad3[16];
+	uint8_t head[18];
+	uint16_t out;
+	uint8_t pad2[4], neighbor[16], pad3[16];
 } __attribute__((aligned(64)));
 
 struct port {
@@ -64,6 +79,7 @@ struct port {
 	unsigned nmacs;
 	unsigned mtu, number, up;
 	uint64_t link_local[2];
+	int64_t every[LIMITS];
 };
 
 /* A ring as in dataplane/memport: slots from head to tail are full. */
@@ -90,7 +106,16 @@ struct outlet {
 struct punts {
 	uint32_t tail __attribute__((aligned(64)));
 	uint32_t head __attribute__((aligned(64)));
-	struct { uint8_t kind; uint16_t port, len; uint8_t data[2048]; } entries[64];
+	struct {
+		uint8_t kind, family, neighbor[16];
+		uint16_t port, out, len;
+		uint8_t data[2048];
+	} entries[PUNT_LEN];
+};
+
+/* What an ingress queue may still punt: each holds the time at which it is full. */
+struct buckets {
+	int64_t limits[LIMITS][2], unknown[UNKNOWN_SOURCES];
 };
 
 enum { PORTS = 2, MAX_BURST = 1024, ROUNDS = 200, BATCH = 4096 };
@@ -102,7 +127,6 @@ struct state {
 	const uint16_t *root4, *low4;
 	const uint32_t *root6, *low6;
 	struct port ports[PORTS];
-	unsigned error_rate;
 };
 
 static struct worker {
@@ -112,7 +136,9 @@ static struct worker {
 	struct ring rx[PORTS], tx[PORTS], inject;
 	struct tally in[PORTS];
 	struct outlet out[PORTS];
-	struct punts punts;
+	struct buckets buckets[PORTS];
+	struct punts punts[RINGS];
+	int64_t now;
 	uint32_t *free;
 	unsigned nfree, ntouched, touched[PORTS];
 	struct slot *slots;
@@ -326,14 +352,12 @@ static unsigned other_type(unsigned type)
 	return type == TYPE_VLAN || type == TYPE_QINQ ? VLAN_UNKNOWN : ETHERTYPE;
 }
 
-static unsigned not_ours(const uint8_t *p, unsigned n, uint64_t dst)
+static unsigned not_ours(unsigned type, const uint8_t *b, unsigned n, uint64_t dst)
 {
-	unsigned type = be16(p + 12), v;
-	const uint8_t *b = p + ETH;
+	unsigned v;
 
 	if ((dst & 1) == 0)
 		return NOT_OUR_MAC;
-	n -= ETH;
 	switch (type) {
 	case TYPE_IPV4:
 		if ((v = check_ipv4(b, n)) != 0)
@@ -366,8 +390,10 @@ static inline unsigned decide4(const struct state *st, const struct port *port, 
 	if (unlikely(w.special4[b[12]] | w.special4[b[16]]) && (v = check4(be32(b + 12), be32(b + 16), &link_local)) != 0)
 		return v;
 	a = &st->adj[lookup4(st, be32(b + 16))];
-	if (unlikely(a->action != A_FORWARD || link_local))
+	if (unlikely(a->action != A_FORWARD || link_local)) {
+		*out = a;
 		return end(a, link_local, b[8], total);
+	}
 	if (unlikely(b[8] <= 1))
 		return TTL;
 	if (unlikely(total > a->mtu))
@@ -394,6 +420,7 @@ static inline unsigned decide6(const struct state *st, const struct port *port, 
 	if (unlikely(a->action != A_FORWARD || link_local)) {
 		if (a->action == A_LOCAL && is_nd(b, n))
 			return PUNT + PUNT_ND;
+		*out = a;
 		return end(a, link_local, b[7], total);
 	}
 	if (unlikely(b[7] <= 1))
@@ -412,23 +439,34 @@ static int ours(const struct port *port, uint64_t mac)
 	return 0;
 }
 
-static inline unsigned decide(const struct state *st, const struct port *port, const uint8_t *p, unsigned n, const struct adj **a)
+/*
+ * *head is the length of the Ethernet header, with a tag of VLAN 0, which says a
+ * priority only (IEEE 802.1Q, 6.9).
+ */
+static inline unsigned decide(const struct state *st, const struct port *port, const uint8_t *p, unsigned n, unsigned *head, const struct adj **a)
 {
+	unsigned type;
 	uint64_t dst;
 
+	*head = ETH;
 	if (unlikely(n < ETH))
 		return TRUNCATED;
 	memcpy(&dst, p, 8);
 	dst &= 0xffffffffffff;
+	type = be16(p + 12);
+	if (unlikely(type == TYPE_VLAN) && n >= ETH + VLAN && (be16(p + 14) & 0xfff) == 0) {
+		*head = ETH + VLAN;
+		type = be16(p + 16);
+	}
 	if (unlikely(dst != port->mac) && !ours(port, dst))
-		return not_ours(p, n, dst);
+		return not_ours(type, p + *head, n - *head, dst);
 	if (unlikely(n > port->mtu + ETH + VLAN))
 		return OVERSIZE;
-	switch (be16(p + 12)) {
-	case TYPE_IPV4: return decide4(st, port, p + ETH, n - ETH, a);
-	case TYPE_IPV6: return decide6(st, port, p + ETH, n - ETH, a);
+	switch (type) {
+	case TYPE_IPV4: return decide4(st, port, p + *head, n - *head, a);
+	case TYPE_IPV6: return decide6(st, port, p + *head, n - *head, a);
 	}
-	return other_type(be16(p + 12));
+	return other_type(type);
 }
 
 /* Counters. */
@@ -515,31 +553,128 @@ static unsigned send(struct ring *r, struct slot *s, unsigned n)
 
 /* The worker. */
 
-static int punt_to(unsigned kind, unsigned port, const uint8_t *p, unsigned n, struct tally *t)
+/* take takes a token of a bucket, if there is one: ITU-T I.371. */
+static int take(int64_t *bucket, int64_t every, int64_t burst)
 {
-	struct punts *r = &w.punts;
-	uint32_t tail = r->tail, i = tail & 63;
+	int64_t full = *bucket;
 
-	if (tail - observe(&r->head) == 64)
+	if (full < w.now)
+		full = w.now;
+	if (full > w.now + burst * every)
+		full = w.now + burst * every;
+	if (full - w.now > (burst - 1) * every)
+		return 0;
+	*bucket = full + every;
+	return 1;
+}
+
+/*
+ * put copies a frame without its tag to control. The neighbor that it waits for
+ * is that of a, if any, or its destination.
+ */
+static int put(unsigned ring, unsigned kind, unsigned port, const struct adj *a, const uint8_t *p, unsigned n, unsigned head)
+{
+	struct punts *r = &w.punts[ring];
+	uint32_t tail = r->tail, i = tail % PUNT_LEN;
+	unsigned rest = n - (head - 2);
+
+	if (tail - observe(&r->head) == PUNT_LEN)
 		return 0;
 	r->entries[i].kind = kind;
 	r->entries[i].port = port;
-	r->entries[i].len = n < 2048 ? n : 2048;
-	memcpy(r->entries[i].data, p, r->entries[i].len);
+	r->entries[i].family = 0;
+	if (a != NULL) {
+		static const uint8_t none[16];
+		r->entries[i].family = a->family;
+		r->entries[i].out = a->port;
+		memcpy(r->entries[i].neighbor, a->neighbor, 16);
+		if (memcmp(a->neighbor, none, 16) == 0)
+			memcpy(r->entries[i].neighbor, p + head + (a->family == 4 ? 16 : 24), a->family == 4 ? 4 : 16);
+	}
+	if (rest > sizeof r->entries[i].data - 12)
+		rest = sizeof r->entries[i].data - 12;
+	r->entries[i].len = 12 + rest;
+	memcpy(r->entries[i].data, p, 12);
+	memcpy(r->entries[i].data + 12, p + head - 2, rest);
 	publish(&r->tail, tail + 1);
+	return 1;
+}
+
+static const uint8_t punt_rings[KINDS] = {
+	[PUNT_LOCAL] = RING_LOCAL, [PUNT_TTL] = RING_FAULTY, [PUNT_TOO_BIG] = RING_FAULTY, [PUNT_UNREACHABLE] = RING_FAULTY,
+	[PUNT_BAD_OPTION] = RING_FAULTY, [PUNT_FRAGMENT] = RING_TOO_BIG, [PUNT_NEIGHBOR] = RING_UNKNOWN,
+};
+
+static const uint8_t limits[KINDS] = {
+	[PUNT_ARP] = NO_LIMIT, [PUNT_ND] = NO_LIMIT, [PUNT_LOCAL] = LIMIT_LOCAL,
+	[PUNT_TTL] = LIMIT_ERRORS, [PUNT_TOO_BIG] = LIMIT_ERRORS, [PUNT_UNREACHABLE] = LIMIT_ERRORS, [PUNT_BAD_OPTION] = LIMIT_ERRORS,
+	[PUNT_FRAGMENT] = LIMIT_FRAGMENTS, [PUNT_NEIGHBOR] = NO_LIMIT,
+};
+
+static const int64_t limit_bursts[LIMITS] = { [LIMIT_ERRORS] = 10, [LIMIT_LOCAL] = PUNT_LEN / 2, [LIMIT_FRAGMENTS] = PUNT_LEN };
+
+static int punt_to(const struct port *port, struct tally *t, unsigned kind, const uint8_t *p, unsigned n, unsigned head)
+{
+	unsigned l = limits[kind], family = 0;
+	int ok = 1;
+
+	if (l != NO_LIMIT) {
+		family = p[head] >> 5 & 1;
+		if (port->every[l] == 0)
+			return 0;
+		ok = take(&w.buckets[port->number].limits[l][family], port->every[l], limit_bursts[l]);
+	}
+	if (!ok || !put(punt_rings[kind], kind, port->number, NULL, p, n, head)) {
+		if (l == LIMIT_ERRORS)
+			add(t, C_LIMITED + family, 1);
+		return 0;
+	}
 	add(t, C_PUNTED + kind, 1);
 	return 1;
 }
 
-static void divert(const struct state *st, struct tally *t, unsigned port, unsigned v, const uint8_t *p, const struct slot *s)
+static unsigned source_of(const uint8_t *ip)
 {
+	uint64_t n = ip[0] >> 4 == 6 ? be64(ip + 8) : be32(ip + 12);
+
+	return (uint32_t)(n * 0x9e3779b97f4a7c15 >> 32) % UNKNOWN_SOURCES;
+}
+
+static int punt_unknown(const struct port *port, struct tally *t, const struct adj *a, const uint8_t *p, unsigned n, unsigned head)
+{
+	if (!take(&w.buckets[port->number].unknown[source_of(p + head)], UNKNOWN_EVERY, UNKNOWN_BURST) ||
+	    !put(RING_UNKNOWN, PUNT_NEIGHBOR, port->number, a, p, n, head))
+		return 0;
+	add(t, C_PUNTED + PUNT_NEIGHBOR, 1);
+	return 1;
+}
+
+/* fault_kind says as what a dropped packet is punted, KINDS for not at all. */
+static unsigned fault_kind(unsigned v, const uint8_t *ip)
+{
+	switch (v) {
+	case TTL: return PUNT_TTL;
+	case TOO_BIG: return ip[0] >> 4 == 4 && (ip[6] & 0x40) == 0 ? PUNT_FRAGMENT : PUNT_TOO_BIG;
+	case NO_ROUTE: case REJECT: return PUNT_UNREACHABLE;
+	case BAD_OPTIONS: case BAD_EXT: return PUNT_BAD_OPTION;
+	}
+	return KINDS;
+}
+
+static void divert(const struct port *port, struct tally *t, unsigned v, const struct adj *a, const uint8_t *p, unsigned head, const struct slot *s)
+{
+	unsigned kind;
+
 	if (v & PUNT) {
-		if (!punt_to(v & ~PUNT, port, p, s->len, t))
+		if (!punt_to(port, t, v & ~PUNT, p, s->len, head))
 			add(t, C_DROPPED + PUNT_FULL, 1);
+	} else if (v == NO_NEIGHBOR) {
+		if (!punt_unknown(port, t, a, p, s->len, head))
+			add(t, C_DROPPED + v, 1);
 	} else {
-		if ((v == TTL || v == TOO_BIG || v == NO_ROUTE || v == REJECT || v == NO_NEIGHBOR) && st->error_rate != 0)
-			errx(1, "ICMP errors are not part of the benchmark");
-		add(t, C_DROPPED + v, 1);
+		kind = fault_kind(v, p + head);
+		if (kind == KINDS || !punt_to(port, t, kind, p, s->len, head))
+			add(t, C_DROPPED + v, 1);
 	}
 	w.free[w.nfree++] = s->buf;
 }
@@ -554,19 +689,23 @@ static void forward(const struct state *st, unsigned in, struct slot *s, unsigne
 
 	for (unsigned i = 0; i < n; i++) {
 		uint8_t *p = mem + s[i].buf * stride + s[i].off;
-		const struct adj *a = NULL;
+		const struct adj *a = st->adj;
 		struct outlet *o;
-		unsigned v, len;
+		unsigned v, len, head;
 
 		if (unlikely(s[i].flags & FLAG_MORE))
 			errx(1, "frames of several slots are not part of the benchmark");
 		bytes += s[i].len;
-		v = decide(st, port, p, s[i].len, &a);
+		v = decide(st, port, p, s[i].len, &head, &a);
 		if (unlikely(v < FORWARD4)) {
-			divert(st, t, in, v, p, &s[i]);
+			divert(port, t, v, a, p, head, &s[i]);
 			continue;
 		}
-		o = &w.out[a->port];
+		if (unlikely(head != ETH)) {
+			p += VLAN;
+			s[i].off += VLAN;
+		}
+		o = &w.out[a->out];
 		memcpy(p, a->head, ETH);
 		if (v == FORWARD4) {
 			decrement_ttl(p + ETH);
@@ -581,7 +720,7 @@ static void forward(const struct state *st, unsigned in, struct slot *s, unsigne
 			len = least;
 		}
 		if (o->n == 0)
-			w.touched[w.ntouched++] = a->port;
+			w.touched[w.ntouched++] = a->out;
 		o->slots[o->n++] = (struct slot){ s[i].buf, s[i].off, len, (v & 1) * FLAG_IPV6 };
 		o->v6 += v & 1;
 		o->bytes += len;
@@ -638,19 +777,20 @@ static unsigned receive(const struct state *st, unsigned in)
 	return n;
 }
 
-static unsigned step(void)
+static unsigned step(int64_t now)
 {
 	const struct state *st = observe(&w.state);
 	unsigned n = 0;
 
+	w.now = now;
 	if (st->gen != w.gen) {
 		w.gen = st->gen;
 		publish(&w.seen, w.gen);
 	}
-	for (unsigned i = 0; i < PORTS; i++)
-		n += receive(st, i);
 	if (observe(&w.inject.tail) != observe(&w.inject.head))
 		errx(1, "nothing is injected in the benchmark");
+	for (unsigned i = 0; i < PORTS; i++)
+		n += receive(st, i);
 	if (n > 0)
 		for (unsigned i = 0; i < PORTS; i++)
 			publish_tally(&w.in[i]);
@@ -810,6 +950,8 @@ static void read_case(const char *name)
 		p->mtu = number();
 		p->up = number();
 		w.out[i].min_frame = number();
+		for (unsigned l = 0; l < LIMITS; l++)
+			p->every[l] = number();
 		new_ring(&w.rx[i], i == 0 ? rx_slots : tx_slots, &buf);
 		new_ring(&w.tx[i], tx_slots, &buf);
 		w.out[i].tx = &w.tx[i];
@@ -828,6 +970,9 @@ static void read_case(const char *name)
 	adj = aligned_alloc(64, nadj * sizeof *adj);
 	memcpy(adj, in, nadj * sizeof *adj);
 	in += nadj * sizeof *adj;
+	for (uint64_t i = 0; i < nadj; i++)
+		if (adj[i].action > A_REJECT)
+			errx(1, "action %u is not part of the benchmark", adj[i].action);
 	st->adj = adj;
 	n4 = number();
 	if (n4 > 0) {
@@ -884,7 +1029,7 @@ static void run(uint64_t n)
 	for (uint64_t i = 0; i < batches; i++) {
 		uint64_t start = now(), packets = 0;
 		while (packets < BATCH) {
-			unsigned got = step();
+			unsigned got = step(0);
 			if (got == 0)
 				errx(1, "nothing received");
 			packets += got;
@@ -905,7 +1050,7 @@ static void once(const char *name)
 
 	if (f == NULL)
 		err(1, "%s", name);
-	while (step() > 0)
+	while (step(0) > 0)
 		for (unsigned i = 0; i < PORTS; i++) {
 			struct ring *r = &w.tx[i];
 			for (; r->head != r->tail; r->head++) {
