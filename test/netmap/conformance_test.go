@@ -129,7 +129,8 @@ func (p *pipes) Collect() (map[string][][]byte, error) {
 	return out, nil
 }
 
-// settle does so for all far ends but those whose pipes are to stay full.
+// settle adds to out what Collect returns, but leaves alone the far ends of
+// pipes that are to stay full.
 func (p *pipes) settle(out map[string][][]byte) error {
 	deadline := time.Now().Add(patience)
 	for quiet := 0; quiet < 3; {
