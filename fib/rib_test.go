@@ -440,7 +440,7 @@ func TestOrigin(t *testing.T) {
 		o.add(rt)
 		must(t, r.Add(rt))
 	}
-	for range scaled(2000, 300) {
+	for range scaled(2000, 1000) {
 		for range 1 + rnd.IntN(2) {
 			a := near.AsSlice()
 			least := full/2 - 2 + rnd.IntN(3)
