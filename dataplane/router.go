@@ -15,7 +15,7 @@ import (
 // Sizes of the rings between workers and control, in entries.
 const (
 	handoffLen = 512
-	injectLen  = 64
+	injectLen  = 256
 	puntLen    = 64
 )
 

@@ -435,16 +435,16 @@ func TestInject(t *testing.T) {
 	for r.Inject(1, f) {
 		n++
 	}
-	if n != 64 {
-		t.Errorf("got room for %d frames, want 64", n)
+	if n != 256 {
+		t.Errorf("got room for %d frames, want 256", n)
 	}
 	if r.Inject(1, make([]byte, dataplane.MaxControlFrame+1)) {
 		t.Error("a frame longer than the ring's entries was taken")
 	}
 	r.Workers()[0].Step(0)
 	got := b.Transmit(0)
-	if len(got) != 64 || !bytes.Equal(got[0], f) || !bytes.Equal(got[63], f) {
-		t.Errorf("got %d frames, want 64 of them: % x", len(got), f)
+	if len(got) != 256 || !bytes.Equal(got[0], f) || !bytes.Equal(got[255], f) {
+		t.Errorf("got %d frames, want 256 of them: % x", len(got), f)
 	}
 	if !r.Inject(1, f) {
 		t.Error("no room after the worker's step")

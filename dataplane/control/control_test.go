@@ -50,7 +50,7 @@ func prefixes(s ...string) (ps []netip.Prefix) {
 }
 
 // lab returns a control over two ports in memory.
-func lab(t *testing.T, s *Spec) (*Control, [2]*memport.Port) {
+func lab(t testing.TB, s *Spec) (*Control, [2]*memport.Port) {
 	t.Helper()
 	region := memport.NewRegion("test", 2048, memport.Stride)
 	var ports [2]*memport.Port
