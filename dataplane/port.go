@@ -247,7 +247,6 @@ type PortConfig struct {
 	MAC      net.HardwareAddr   // the port's own address, nil for the device's
 	MACs     []net.HardwareAddr // further addresses that are ours
 	VLANs    []uint16           // IDs of VLANs on the port
-	Keep     bool               // leave offloads as they are
 	Native   bool               // fail where the port is not in native mode
 	ZeroCopy bool               // fail where the device copies
 }
