@@ -52,9 +52,9 @@ type rxQueue struct {
 	ingress      int
 	tally        *tally
 	host         bool                 // the frames come from the port's host
-	limits       [NumLimits][2]bucket // by family
-	unknown      [unknownSources]bucket
-	used         bucket
+	limits       [NumLimits][2]Bucket // by family
+	unknown      [unknownSources]Bucket
+	used         Bucket
 }
 
 // An outlet is where frames for a port, or for the host behind it, leave the
@@ -235,14 +235,7 @@ func (r *Region) rewrite(f *Slot, d *decision) int {
 	if a.KeepPCP && d.head > wire.EthernetLen {
 		priority = byte(wire.Ethernet(r.Bytes(f)).TCI() >> 8 & 0xf0)
 	}
-	n := int(a.HeadLen)
-	if d.verdict == forward4 {
-		wire.IPv4(ip).DecrementTTL()
-		n += wire.IPv4(ip).TotalLen()
-	} else {
-		wire.IPv6(ip).DecrementHopLimit()
-		n += wire.IPv6(ip).TotalLen()
-	}
+	n := int(a.HeadLen) + decrement(ip)
 	grow := int(a.HeadLen) - d.head
 	if grow > int(f.Off) {
 		copy(r.Buffer(f.Buf)[int(f.Off)+int(a.HeadLen):], ip)
@@ -258,20 +251,24 @@ func (r *Region) rewrite(f *Slot, d *decision) int {
 	return n
 }
 
+// decrement takes one from the TTL or hop limit of a valid packet and returns its
+// length.
+func decrement(ip []byte) int {
+	if ip[0]>>4 == 4 {
+		wire.IPv4(ip).DecrementTTL()
+		return wire.IPv4(ip).TotalLen()
+	}
+	wire.IPv6(ip).DecrementHopLimit()
+	return wire.IPv6(ip).TotalLen()
+}
+
 // Rewrite makes a received untagged frame, with an IP packet that is to be
 // forwarded, the one that is sent by a, but for a VLAN tag, which Inject adds. It
 // returns the frame without what lies behind the packet, nil where it does not
 // hold all of that.
 func Rewrite(a *fib.Adjacency, frame []byte) []byte {
 	ip := frame[wire.EthernetLen:]
-	n := wire.EthernetLen
-	if ip[0]>>4 == 4 {
-		wire.IPv4(ip).DecrementTTL()
-		n += wire.IPv4(ip).TotalLen()
-	} else {
-		wire.IPv6(ip).DecrementHopLimit()
-		n += wire.IPv6(ip).TotalLen()
-	}
+	n := wire.EthernetLen + decrement(ip)
 	if n > len(frame) {
 		return nil
 	}
@@ -380,7 +377,7 @@ func (w *Worker) puntTo(k Kind, q *rxQueue, d *decision, p []byte, s []Slot) boo
 		if every == 0 {
 			return false
 		}
-		ok = q.limits[l][family].take(w.now, every, limitBursts[l])
+		ok = q.limits[l][family].Take(w.now, every, limitBursts[l])
 	}
 	if !ok || !w.punts[puntRings[k]].put(k, d.port.Number, nextHop{}, q.region, s, d.head) {
 		if l == LimitErrors {
@@ -424,18 +421,18 @@ var limits = [NumKinds]Limit{
 // limitBursts are how many packets limits let pass at once after a rest.
 var limitBursts = [NumLimits]int64{LimitErrors: 10, LimitLocal: puntLen / 2, LimitFragments: puntLen}
 
-// A bucket limits a rate. It holds the time at which it is full again, in
+// A Bucket limits a rate. It holds the time at which it is full again, in
 // nanoseconds: the virtual scheduling form of a leaky bucket (ITU-T I.371).
-type bucket int64
+type Bucket int64
 
-// take reports whether there is a token at now, and takes it, where one comes
+// Take reports whether there is a token at now, and takes it, where one comes
 // every so many nanoseconds and burst are kept.
-func (b *bucket) take(now, every, burst int64) bool {
+func (b *Bucket) Take(now, every, burst int64) bool {
 	full := min(max(int64(*b), now), now+burst*every)
 	if full-now > (burst-1)*every {
 		return false
 	}
-	*b = bucket(full + every)
+	*b = Bucket(full + every)
 	return true
 }
 
@@ -455,7 +452,7 @@ const (
 // puntUnknown gives control a copy of a packet whose neighbor is not known, and
 // reports whether there was room and the limit is kept.
 func (w *Worker) puntUnknown(q *rxQueue, d *decision, p []byte, s []Slot) bool {
-	if !q.unknown[sourceOf(p[d.head:])].take(w.now, int64(unknownEvery), unknownBurst) ||
+	if !q.unknown[sourceOf(p[d.head:])].Take(w.now, int64(unknownEvery), unknownBurst) ||
 		!w.punts[unknown].put(PuntNeighbor, d.port.Number, hopOf(d.adj, p[d.head:]), q.region, s, d.head) {
 		return false
 	}
@@ -490,7 +487,7 @@ func hopOf(a *fib.Adjacency, ip []byte) nextHop {
 
 // noteUse tells control that a packet is sent to the neighbor of d.
 func (w *Worker) noteUse(q *rxQueue, d *decision, p []byte) {
-	if q.used.take(w.now, int64(usedEvery), usedBurst) && w.punts[unknown].put(NoteUsed, d.port.Number, hopOf(d.adj, p[d.head:]), q.region, nil, 0) {
+	if q.used.Take(w.now, int64(usedEvery), usedBurst) && w.punts[unknown].put(NoteUsed, d.port.Number, hopOf(d.adj, p[d.head:]), q.region, nil, 0) {
 		w.control.wake()
 	}
 }

@@ -39,7 +39,7 @@ type messages struct {
 
 	fragmented, unfragmented, fragments atomic.Uint64
 
-	limits [2]bucket
+	limits [2]dataplane.Bucket // errors about packets that no worker has limited
 }
 
 // Messages are counts of ICMP messages by family, IPv4 and IPv6.
@@ -171,7 +171,7 @@ func (c *Control) answer(p dataplane.Punt) {
 			why = c.reach(p.Port, p.Frame, n, c.way(p.Port, p.Frame))
 		}
 		c.count(p.Port, ip, e.Kind, why)
-	case !c.messages[p.Port].limits[family(ip)].take(c.now(), c.spec.ICMP.every()):
+	case !c.due(p.Port, ip):
 		c.count(p.Port, ip, e.Kind, icmp.Rate)
 	default:
 		c.tell(p.Port, p.Frame, e, destination(ip))

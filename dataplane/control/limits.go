@@ -37,16 +37,9 @@ func (c *Control) limits(port int) (every [dataplane.NumLimits]time.Duration) {
 	return every
 }
 
-// A bucket limits errors about packets that no worker has limited. It holds the
-// time at which it is full again.
-type bucket time.Duration
-
-// take reports whether an error may be sent at now, and counts it.
-func (b *bucket) take(now, every time.Duration) bool {
-	full := min(max(time.Duration(*b), now), now+errorBurst*every)
-	if every == 0 || full-now > (errorBurst-1)*every {
-		return false
-	}
-	*b = bucket(full + every)
-	return true
+// due reports whether an error about ip, which came in by port and no worker has
+// limited, may be sent now, and counts it.
+func (c *Control) due(port int, ip []byte) bool {
+	every := c.spec.ICMP.every()
+	return every != 0 && c.messages[port].limits[family(ip)].Take(int64(c.now()), int64(every), errorBurst)
 }

@@ -156,7 +156,7 @@ func (c *Control) unreachable(port int, frame []byte) {
 	switch {
 	case c.spec.ICMP.Rate == 0:
 		c.count(port, ip, e.Kind, icmp.Silent)
-	case !c.messages[port].limits[family(ip)].take(c.now(), c.spec.ICMP.every()):
+	case !c.due(port, ip):
 		c.count(port, ip, e.Kind, icmp.Rate)
 	default:
 		c.tell(port, frame, e, netip.Addr{})
