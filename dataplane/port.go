@@ -131,8 +131,8 @@ type TX interface {
 	// and never only a part of a frame of several slots. On return s[i].Buf of
 	// each slot taken is a free buffer of from: the one exchanged for the frame,
 	// or the frame's own when from is another region and the frame was copied.
-	// A slot longer than a buffer of the queue's region is never cut: the caller
-	// compares with Info.BufSize before.
+	// Nothing else of s changes. A slot longer than a buffer of the queue's region
+	// is never cut: the caller compares with Info.BufSize before.
 	Send(from *Region, s []Slot) int
 }
 

@@ -10,9 +10,9 @@ const (
 	DropTruncated          // shorter than its headers or length field say: RFC 1812, 5.2.2
 	DropBadHeader          // version, header or total length: RFC 1812, 5.2.2; RFC 8200, 3
 	DropBadChecksum        // IPv4 header checksum: RFC 1812, 5.2.2
-	DropBadOptions         // malformed IPv4 option: RFC 1812, 5.2.6
+	DropBadOptions         // malformed IPv4 option: RFC 791, 3.1; RFC 1812, 4.2.2.6
 	DropSourceRoute        // loose or strict source route: RFC 7126, 4.3, 4.4
-	DropNotOurMAC          // unicast to another station: RFC 1812, 3.3.4
+	DropNotOurMAC          // unicast to another station: IEEE 802.3
 	DropL2Broadcast        // unicast IP in a link-layer broadcast: RFC 1812, 5.3.4
 	DropEtherType          // neither IP nor ARP, and no host to take it: RFC 894, RFC 2464
 	DropVLANUnknown        // tagged, and no such VLAN: IEEE 802.1Q
