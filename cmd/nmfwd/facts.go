@@ -25,12 +25,7 @@ func purpose(cfg *config.Config, p *config.Port, kind int) nic.Purpose {
 
 // tagged reports whether there are VLANs on a device.
 func tagged(cfg *config.Config, p *config.Port) bool {
-	for _, v := range cfg.VLANs {
-		if cfg.Ports[v.Parent].Name == p.Name {
-			return true
-		}
-	}
-	return false
+	return len(setup.VLANs(cfg, cfg.Port(p.Name))) > 0
 }
 
 // plain reports whether no interface stands behind a device: it is a VALE port
