@@ -178,6 +178,8 @@ func (p *PortState) end(a *fib.Adjacency, linkLocal bool, ttl uint8, n int) verd
 	switch {
 	case a.Action == fib.Local:
 		return p.local()
+	case a.Action == fib.Host:
+		return p.hostRoute()
 	case linkLocal:
 		return verdict(DropLinkLocal)
 	case a.Action == fib.Broadcast:
@@ -205,6 +207,14 @@ func (p *PortState) local() verdict {
 		return toHost
 	}
 	return punt + verdict(PuntLocal)
+}
+
+// hostRoute is the verdict on a packet whose route the router's host follows.
+func (p *PortState) hostRoute() verdict {
+	if p.Host {
+		return toHost
+	}
+	return verdict(DropHostRoute)
 }
 
 // notOurs is the verdict on a frame of type t with payload b whose destination

@@ -32,6 +32,7 @@ const (
 	DropBadExt             // malformed hop-by-hop options: RFC 8200, 4.3
 	DropPuntFull           // control takes no more: its ring is full, or its rate for the router's own addresses exceeded
 	DropHostFull           // the host cannot take it: its ring is full or absent
+	DropHostRoute          // the route is the host's to follow, and there is no host to take it: RFC 1812, 4.3.3.1
 	DropURPF               // source not reachable through the ingress port: RFC 3704
 	DropInternal           // a queue broke its contract: a defect, or a broken device
 	NumReasons      = iota
@@ -42,7 +43,7 @@ var reasonNames = [NumReasons]string{
 	"not_our_mac", "l2_broadcast", "ethertype", "vlan_unknown", "ttl", "martian",
 	"link_local", "multicast", "no_route", "blackhole", "reject", "no_neighbor",
 	"too_big", "oversize", "link_down", "tx_full", "router_alert", "bad_ext",
-	"punt_full", "host_full", "urpf", "internal",
+	"punt_full", "host_full", "host_route", "urpf", "internal",
 }
 
 // String returns the reason's name in metrics.

@@ -401,7 +401,7 @@ func faultKind(r Reason, p []byte, head int) (Kind, bool) {
 			return PuntFragment, true
 		}
 		return PuntTooBig, true
-	case DropNoRoute, DropReject:
+	case DropNoRoute, DropReject, DropHostRoute:
 		return PuntUnreachable, true
 	case DropBadOptions, DropBadExt:
 		return PuntBadOption, true

@@ -5,6 +5,7 @@ import (
 	"encoding/binary"
 	"fmt"
 	"math/rand/v2"
+	"net/netip"
 	"runtime"
 	"slices"
 	"sync"
@@ -14,6 +15,7 @@ import (
 	"nmfwd/dataplane"
 	"nmfwd/dataplane/memport"
 	"nmfwd/dataplane/wire"
+	"nmfwd/fib"
 )
 
 // forwarded returns the frame that forwarding b from A to g2 has to give,
@@ -505,4 +507,41 @@ func FuzzStep(f *testing.F) {
 			t.Error(err)
 		}
 	})
+}
+
+// TestHostRoute: a packet whose route the host follows is given to the host of
+// the port that it came in by, unchanged and whatever its TTL is, or dropped where
+// there is none.
+func TestHostRoute(t *testing.T) {
+	for _, host := range []bool{true, false} {
+		region := memport.NewRegion("test", 2400, memport.Stride)
+		a := newPort(t, region, memport.Config{Name: "A", Host: host})
+		b := newPort(t, region, memport.Config{Name: "B", Host: host})
+		rib := labRIB(t)
+		for _, p := range []string{"198.19.0.0/16", "2001:2:0:8000::/49"} {
+			if err := rib.Add(fib.Route{Prefix: netip.MustParsePrefix(p), Origin: fib.Static, Kind: fib.Host}); err != nil {
+				t.Fatal(err)
+			}
+		}
+		st := labState(rib.Commit())
+		st.Ports[0].Host = host
+		r := newRouter(t, st, 1, dataplane.Options{}, &a.Port, &b.Port)
+		frames := [][]byte{frame4(0, 64), frame4(0, 1), frame6(1, 2)}
+		for _, f := range frames {
+			a.Deliver(0, f)
+		}
+		for r.Workers()[0].Step(0) > 0 {
+		}
+		var s dataplane.Snapshot
+		r.Snapshot(&s)
+		q := s.Ports[0].RX[0]
+		dropped := q.Dropped[dataplane.DropHostRoute] + q.Punted[dataplane.PuntUnreachable]
+		switch got := a.ToHost(); {
+		case host && !slices.EqualFunc(got, frames, bytes.Equal):
+			t.Errorf("the host got % x, want % x", got, frames)
+		case !host && (len(got) > 0 || dropped != 3):
+			t.Errorf("no host: got % x, %+v", got, q)
+		}
+		checkSums(t, r)
+	}
 }

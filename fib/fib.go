@@ -34,9 +34,10 @@ const (
 	Reject                  // discard with an ICMP error
 	Verify                  // as Forward, and tell that the neighbor is in use
 	Tagged                  // rewrite and send with a VLAN tag
+	Host                    // leave to the host stack of the port that it came in by
 )
 
-var actionNames = [...]string{"no route", "forward", "local", "broadcast", "glean", "resolve", "blackhole", "reject", "verify", "tagged"}
+var actionNames = [...]string{"no route", "forward", "local", "broadcast", "glean", "resolve", "blackhole", "reject", "verify", "tagged", "host"}
 
 // String returns the action's name.
 func (a Action) String() string {

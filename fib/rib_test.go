@@ -74,7 +74,7 @@ func (o *oracle) lookup(a netip.Addr) (Route, bool, Adjacency) {
 	}
 	adj.Action = r.Kind
 	switch r.Kind {
-	case Blackhole, Reject:
+	case Blackhole, Reject, Host:
 		return r, true, adj
 	case Local, Broadcast:
 		adj.Port = r.Port
@@ -213,7 +213,7 @@ func (u *universe) neighbor(v4 bool) netip.Addr {
 func (u *universe) route() Route {
 	rt := Route{Prefix: u.prefix(), Origin: Connected + Origin(u.rnd.IntN(3)), Port: uint16(u.rnd.IntN(len(testPorts)))}
 	v4 := rt.Prefix.Addr().Is4()
-	switch u.rnd.IntN(8) {
+	switch u.rnd.IntN(9) {
 	case 0:
 		rt.Kind, rt.Port = Blackhole, 0
 	case 1:
@@ -223,6 +223,8 @@ func (u *universe) route() Route {
 		if v4 && rt.Prefix.Bits() == 32 {
 			rt.Kind = Broadcast
 		}
+	case 8:
+		rt.Kind, rt.Port = Host, 0
 	case 3, 4:
 		rt.Kind = OnLink
 		rt.MTU = uint16(u.rnd.IntN(3)) * 1400

@@ -140,7 +140,7 @@ func (c *Control) errorAbout(kind dataplane.Kind, ip []byte) (icmp.Error, bool) 
 	}
 	a := c.fib.Lookup(destination(ip))
 	switch {
-	case a.Action == fib.NoRoute:
+	case a.Action == fib.NoRoute, a.Action == fib.Host:
 		return icmp.Error{Kind: icmp.NetUnreachable}, true
 	case a.Action == fib.Reject:
 		return icmp.Error{Kind: icmp.Prohibited}, true

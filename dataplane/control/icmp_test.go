@@ -50,7 +50,8 @@ func packet6(src, dst string, next, hops byte, payload []byte) []byte {
 func icmpSpec() *Spec {
 	s := labSpec()
 	s.ICMP.Rate = 1000
-	s.Routes = append(s.Routes, fib.Route{Prefix: netip.MustParsePrefix("203.0.113.0/24"), Origin: fib.Static, Kind: fib.Reject})
+	s.Routes = append(s.Routes, fib.Route{Prefix: netip.MustParsePrefix("203.0.113.0/24"), Origin: fib.Static, Kind: fib.Reject},
+		fib.Route{Prefix: netip.MustParsePrefix("203.0.112.0/24"), Origin: fib.Kernel, Kind: fib.Host})
 	return s
 }
 
@@ -118,6 +119,7 @@ func TestMessages(t *testing.T) {
 	}{
 		{"TTL", udp4("198.19.10.1", 1, 8), icmp.TimeExceeded, icmp.OK},
 		{"no route", udp4("8.8.8.8", 64, 8), icmp.NetUnreachable, icmp.OK},
+		{"route of the host, and no host", udp4("203.0.112.1", 64, 8), icmp.NetUnreachable, icmp.OK},
 		{"reject", udp4("203.0.113.1", 64, 8), icmp.Prohibited, icmp.OK},
 		{"too big", big, icmp.TooBig, icmp.OK},
 		{"port", udp4("198.18.0.205", 1, 8), icmp.PortUnreachable, icmp.OK},

@@ -38,6 +38,7 @@ var reasons = [dataplane.NumReasons]ending{
 	dataplane.DropBadExt:      {options, "the hop-by-hop options do not fit together (RFC 8200, 4.3)"},
 	dataplane.DropPuntFull:    {anyCheck, "nmfwd takes no more packets for itself at this moment"},
 	dataplane.DropHostFull:    {anyCheck, "the host stack takes no more at this moment"},
+	dataplane.DropHostRoute:   {route, "the route is the host's to follow, and the port has no host (RFC 1812, 4.3.3.1)"},
 	dataplane.DropURPF:        {addresses, "the source is not reached by this port (RFC 3704)"},
 	dataplane.DropInternal:    {length, "a defect of nmfwd or of the port"},
 }
