@@ -20,8 +20,13 @@ const (
 
 // A PortAttr is what adjacencies take from a port.
 type PortAttr struct {
-	MAC [6]byte // source of frames that leave by the port
-	MTU uint16  // largest IP packet, bytes
+	MAC  [6]byte // source of frames that leave by the port
+	MTU  uint16  // largest IP packet, bytes
+	Down bool    // it has no link: groups use what else they have
+
+	// Name tells ports apart where that has to outlast a restart. It is not
+	// changed by SetPort.
+	Name string
 
 	// Of a VLAN.
 	TCI     uint16 // IEEE 802.1Q tag control information (PCP, DEI, VID), 0 for untagged frames
@@ -35,6 +40,7 @@ type want struct {
 	family uint8
 	port   uint16
 	mtu    uint16 // 0 for the port's
+	group  uint32 // number, for Group
 	addr   [16]byte
 }
 
@@ -62,6 +68,8 @@ type adjacencies struct {
 	free  []uint32
 	dirty []uint32 // to be written at the next commit
 	out   copies[Adjacency]
+
+	groups groups
 }
 
 func (a *adjacencies) init(ports []PortAttr) {
@@ -71,6 +79,7 @@ func (a *adjacencies) init(ports []PortAttr) {
 	a.wants = make([]want, aliases)
 	a.refs = make([]uint32, aliases)
 	a.out.make = func(n, c int) []Adjacency { return make([]Adjacency, n, c) }
+	a.groups.init()
 }
 
 func (w *want) hopKey() hopKey {
@@ -111,9 +120,12 @@ func (a *adjacencies) get(w want) uint32 {
 		}
 		a.ids[w] = n
 		a.dirty = append(a.dirty, n)
-		if w.kind == Via {
+		switch w.kind {
+		case Via:
 			h := a.hop(w.hopKey())
 			h.adjs = append(h.adjs, n)
+		case Group:
+			a.open(w.group)
 		}
 	}
 	a.refs[n]++
@@ -129,7 +141,10 @@ func (a *adjacencies) put(n uint32) {
 	w := a.wants[n]
 	delete(a.ids, w)
 	a.free = append(a.free, n)
-	if w.kind == Via {
+	switch w.kind {
+	case Group:
+		a.close(w.group)
+	case Via:
 		k := w.hopKey()
 		h := a.hops[k]
 		for i, m := range h.adjs {
@@ -144,7 +159,7 @@ func (a *adjacencies) put(n uint32) {
 
 // render returns the adjacency that w means now.
 func (a *adjacencies) render(w *want) Adjacency {
-	r := Adjacency{Action: w.kind, Family: w.family, Port: w.port}
+	r := Adjacency{Action: w.kind, Family: w.family, Port: w.port, Group: w.group}
 	if w.kind != Via && w.kind != OnLink {
 		return r
 	}
@@ -187,9 +202,15 @@ func (a *adjacencies) render(w *want) Adjacency {
 	return r
 }
 
-// commit returns the adjacencies of generation gen. alias says which adjacency
-// each alias copies, 0 for none.
-func (a *adjacencies) commit(gen, reclaimed uint64, alias *[aliases]uint32) []Adjacency {
+// An alias says which adjacency is copied, 0 for none, and whether it is that of a
+// default route.
+type alias struct {
+	adj       uint32
+	isDefault bool
+}
+
+// commit returns the adjacencies of generation gen.
+func (a *adjacencies) commit(gen, reclaimed uint64, from *[aliases]alias) []Adjacency {
 	a.out.edit(len(a.wants), reclaimed)
 	for _, n := range a.dirty {
 		if a.refs[n] > 0 {
@@ -197,13 +218,14 @@ func (a *adjacencies) commit(gen, reclaimed uint64, alias *[aliases]uint32) []Ad
 		}
 	}
 	a.dirty = a.dirty[:0]
-	for i, n := range alias {
+	for i, f := range from {
 		r := Adjacency{Family: 4}
 		if i >= aliases6 {
 			r.Family = 6
 		}
-		if n != 0 {
-			r = a.render(&a.wants[n])
+		if f.adj != 0 {
+			r = a.render(&a.wants[f.adj])
+			r.Default = f.isDefault
 		}
 		if a.out.next[i] != r {
 			a.out.set(uint32(i), r)

@@ -68,13 +68,13 @@ func (f *family) inherited(region key) uint32 {
 	return f.alias + uint32(region.hi>>(64-aliasBits))
 }
 
-// aliased fills in which adjacency each alias copies.
-func (f *family) aliased(to []uint32) {
+// aliased fills in what each alias copies.
+func (f *family) aliased(to []alias) {
 	for i := range to {
 		k := key{uint64(i) << (64 - aliasBits), 0, aliasBits}
-		to[i] = 0
+		to[i] = alias{}
 		if n := f.index.deepest(f.entries, k); n != 0 {
-			to[i] = f.entries[n].adj
+			to[i] = alias{f.entries[n].adj, f.entries[n].len == 0}
 		}
 	}
 }

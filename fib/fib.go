@@ -35,9 +35,10 @@ const (
 	Verify                  // as Forward, and tell that the neighbor is in use
 	Tagged                  // rewrite and send with a VLAN tag
 	Host                    // leave to the host stack of the port that it came in by
+	Group                   // one of several adjacencies, chosen by the flow: see FIB.Path
 )
 
-var actionNames = [...]string{"no route", "forward", "local", "broadcast", "glean", "resolve", "blackhole", "reject", "verify", "tagged", "host"}
+var actionNames = [...]string{"no route", "forward", "local", "broadcast", "glean", "resolve", "blackhole", "reject", "verify", "tagged", "host", "group"}
 
 // String returns the action's name.
 func (a Action) String() string {
@@ -58,9 +59,10 @@ type Adjacency struct {
 	MTU      uint16   // largest IP packet in bytes: the smaller of the route's and the port's
 	Head     [18]byte // Ethernet header as sent: destination, source, tag if any, EtherType
 	Out      uint16   // number of the port that frames leave by: Port, or the one that the VLAN Port is on
-	_        [4]byte  //
+	Group    uint32   // for Group: its number
 	Neighbor [16]byte // the neighbor's address: an IPv4 address in the first 4 bytes. Zero for Glean: the packet's destination
-	_        [16]byte // keeps the size of a cache line
+	Default  bool     // it is that of a default route
+	_        [15]byte // keeps the size of a cache line
 }
 
 // NeighborAddr returns the address that has to be resolved or was resolved for
@@ -100,6 +102,9 @@ type FIB struct {
 	V4  Table4
 	V6  Table6
 	Adj []Adjacency // what lookups index
+
+	Buckets []uint32   // indexes of adjacencies, Buckets of each group
+	Groups  [][]Member // by number of the group
 }
 
 // Lookup returns the adjacency for dst, as workers find it.
@@ -124,10 +129,14 @@ func (f *FIB) Dump(w io.Writer) error {
 	var err error
 	line := func() func(netip.Addr, uint32) bool {
 		var last *Adjacency
+		var text string
 		return func(first netip.Addr, adj uint32) bool {
 			a := &f.Adj[adj]
 			if last == nil || *last != *a {
-				_, err = fmt.Fprintf(w, "%v %v\n", first, a)
+				if s := f.describe(a); s != text {
+					text = s
+					_, err = fmt.Fprintf(w, "%v %s\n", first, s)
+				}
 			}
 			last = a
 			return err == nil

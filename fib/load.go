@@ -62,7 +62,7 @@ func (r *RIB) load(f *family, n int, rts []Route) error {
 		if !mine(rt) {
 			continue
 		}
-		if nw := rt.want(); len(added) == 0 || nw != w {
+		if nw := r.adj.want(rt); len(added) == 0 || nw != w {
 			w = nw
 			adj = r.adj.get(w)
 		} else {

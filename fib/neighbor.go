@@ -70,6 +70,7 @@ func (r *RIB) SetNeighbor(port uint16, a netip.Addr, mac [6]byte) error {
 	if known {
 		return nil
 	}
+	r.adj.groups.touchMembers(h.adjs)
 	r.neighborsOf(f).add(k)
 	return r.hostRoute(f, k)
 }
@@ -115,6 +116,7 @@ func (r *RIB) RemoveNeighbor(port uint16, a netip.Addr) error {
 	f := r.family(a)
 	r.neighborsOf(f).remove(k)
 	r.adj.dirty = append(r.adj.dirty, h.adjs...)
+	r.adj.groups.touchMembers(h.adjs)
 	err := r.hostRoute(f, k)
 	r.adj.prune(k)
 	return err

@@ -86,11 +86,11 @@ func (r *RIB) check(rt *Route) error {
 	case Blackhole, Reject, Host:
 		return nil
 	case Via:
-		if err := checkNeighbor(rt.Gateway); err != nil {
-			return fmt.Errorf("fib: %v: gateway %v: %w", p, rt.Gateway, err)
+		if rt.Hops != nil {
+			return r.checkHops(rt)
 		}
-		if rt.Gateway.Is4() != p.Addr().Is4() {
-			return fmt.Errorf("fib: %v: gateway %v: of another family", p, rt.Gateway)
+		if err := r.checkHop(p, &Hop{Gateway: rt.Gateway, Port: rt.Port}); err != nil {
+			return err
 		}
 	case OnLink, Local:
 	case Broadcast:
@@ -102,6 +102,39 @@ func (r *RIB) check(rt *Route) error {
 	}
 	if int(rt.Port) >= len(r.adj.ports) {
 		return fmt.Errorf("fib: %v: no port %d", p, rt.Port)
+	}
+	return nil
+}
+
+// checkHops returns why a route cannot have its hops, or nil.
+func (r *RIB) checkHops(rt *Route) error {
+	sum := 0
+	for i := range rt.Hops {
+		h := &rt.Hops[i]
+		if err := r.checkHop(rt.Prefix, h); err != nil {
+			return err
+		}
+		sum += int(max(h.Weight, 1))
+	}
+	switch n := len(rt.Hops); {
+	case n == 0 || n > MaxHops:
+		return fmt.Errorf("fib: %v: %d gateways, not 1 to %d", rt.Prefix, n, MaxHops)
+	case sum > MaxWeight:
+		return fmt.Errorf("fib: %v: weights of %d together, more than %d", rt.Prefix, sum, MaxWeight)
+	}
+	return nil
+}
+
+// checkHop returns why h cannot be a gateway of a route to p, or nil.
+func (r *RIB) checkHop(p netip.Prefix, h *Hop) error {
+	if err := checkNeighbor(h.Gateway); err != nil {
+		return fmt.Errorf("fib: %v: gateway %v: %w", p, h.Gateway, err)
+	}
+	if h.Gateway.Is4() != p.Addr().Is4() {
+		return fmt.Errorf("fib: %v: gateway %v: of another family", p, h.Gateway)
+	}
+	if int(h.Port) >= len(r.adj.ports) {
+		return fmt.Errorf("fib: %v: no port %d", p, h.Port)
 	}
 	return nil
 }
@@ -121,14 +154,18 @@ func checkNeighbor(a netip.Addr) error {
 	return nil
 }
 
-// want returns what rt asks of an adjacency.
-func (rt *Route) want() want {
+// want returns what rt asks of an adjacency. The next call may be one of get with
+// it, or another for a route that asks the same.
+func (a *adjacencies) want(rt *Route) want {
 	w := want{kind: rt.Kind, family: 6}
 	if rt.Prefix.Addr().Is4() {
 		w.family = 4
 	}
 	switch rt.Kind {
 	case Via:
+		if rt.Hops != nil {
+			return a.wantHops(w.family, rt.Hops, rt.MTU)
+		}
 		w.setAddr(rt.Gateway)
 		w.port, w.mtu = rt.Port, rt.MTU
 	case OnLink:
@@ -162,7 +199,7 @@ func (r *RIB) Add(rt Route) error {
 		return fmt.Errorf("fib: %v: %w: %d routes", rt.Prefix, ErrFull, f.max)
 	}
 	before := r.onLink(f, k)
-	adj := r.adj.get(rt.want())
+	adj := r.adj.get(r.adj.want(&rt))
 	if n != 0 {
 		old := f.entries[n].adj
 		f.readj(n, adj)
@@ -197,10 +234,16 @@ func (r *RIB) SetPort(port uint16, attr PortAttr) error {
 	if int(port) >= len(r.adj.ports) {
 		return fmt.Errorf("fib: no port %d", port)
 	}
-	if r.adj.ports[port] == attr {
+	old := r.adj.ports[port]
+	attr.Name = old.Name
+	r.adj.ports[port] = attr
+	if old.Down != attr.Down {
+		r.adj.groups.touchPort(port)
+		old.Down = attr.Down
+	}
+	if old == attr {
 		return nil
 	}
-	r.adj.ports[port] = attr
 	for n, w := range r.adj.wants {
 		if w.port == port && r.adj.refs[n] > 0 {
 			r.adj.dirty = append(r.adj.dirty, uint32(n))
@@ -214,10 +257,11 @@ func (r *RIB) Commit() *FIB {
 	r.gen++
 	r.commit4()
 	r.commit6()
-	var alias [aliases]uint32
-	r.v4.aliased(alias[aliases4:aliases6])
-	r.v6.aliased(alias[aliases6:])
-	f := &FIB{Gen: r.gen, Adj: r.adj.commit(r.gen, r.reclaimed, &alias)}
+	var from [aliases]alias
+	r.v4.aliased(from[aliases4:aliases6])
+	r.v6.aliased(from[aliases6:])
+	f := &FIB{Gen: r.gen, Adj: r.adj.commit(r.gen, r.reclaimed, &from)}
+	f.Buckets, f.Groups = r.adj.commitGroups(r.gen, r.reclaimed)
 	f.V4.set(r.b4.root.publish(r.gen), r.b4.pool.words)
 	f.V6.set(r.b6.root.publish(r.gen), r.b6.pool.words, r.b6.origin)
 	return f
@@ -381,8 +425,11 @@ func (r *RIB) slots(f *family, regions []key, origin, rootBits uint8, slot func(
 func (r *RIB) describe(f *family, e *entry) Route {
 	w := &r.adj.wants[e.adj]
 	rt := Route{Prefix: prefixOf(f.family, e.key), Origin: e.origin, Kind: w.kind, Port: w.port, MTU: w.mtu}
-	if w.kind == Via {
+	switch w.kind {
+	case Via:
 		rt.Gateway = w.hopKey().addr
+	case Group:
+		rt.Kind, rt.Hops = Via, r.adj.groups.all[w.group].hops
 	}
 	return rt
 }

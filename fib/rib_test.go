@@ -2,6 +2,7 @@ package fib
 
 import (
 	"fmt"
+	"maps"
 	"math/rand/v2"
 	"net/netip"
 	"reflect"
@@ -31,6 +32,14 @@ func newOracle() *oracle {
 
 func (o *oracle) add(rt Route) {
 	o.remove(rt)
+	switch hops := mergeHops(rt.Hops); len(hops) {
+	case 0:
+		rt.Hops = nil
+	case 1:
+		rt.Hops, rt.Gateway, rt.Port = nil, hops[0].Gateway, hops[0].Port
+	default:
+		rt.Hops, rt.Gateway, rt.Port = hops, netip.Addr{}, 0
+	}
 	o.routes = append(o.routes, rt)
 }
 
@@ -72,13 +81,26 @@ func (o *oracle) lookup(a netip.Addr) (Route, bool, Adjacency) {
 			r = Route{Prefix: netip.PrefixFrom(a, a.BitLen()), Origin: Neighbor, Kind: Via, Gateway: a, Port: r.Port, MTU: r.MTU}
 		}
 	}
-	adj.Action = r.Kind
-	switch r.Kind {
-	case Blackhole, Reject, Host:
-		return r, true, adj
-	case Local, Broadcast:
+	adj = o.adjacency(a.Is4(), r)
+	adj.Default = r.Prefix.Bits() == 0
+	return r, true, adj
+}
+
+// adjacency returns the adjacency that a route means.
+func (o *oracle) adjacency(v4 bool, r Route) Adjacency {
+	adj := Adjacency{Action: r.Kind, Family: 6}
+	if v4 {
+		adj.Family = 4
+	}
+	switch {
+	case r.Kind == Blackhole, r.Kind == Reject, r.Kind == Host:
+		return adj
+	case r.Kind == Local, r.Kind == Broadcast:
 		adj.Port = r.Port
-		return r, true, adj
+		return adj
+	case r.Hops != nil:
+		adj.Action = Group
+		return adj
 	}
 	adj.Port = r.Port
 	p := o.ports[r.Port]
@@ -87,13 +109,13 @@ func (o *oracle) lookup(a netip.Addr) (Route, bool, Adjacency) {
 		adj.MTU = r.MTU
 	}
 	if r.Kind == OnLink {
-		return r, true, adj
+		return adj
 	}
 	copy(adj.Neighbor[:], r.Gateway.AsSlice())
 	mac, known := o.neighbors[hopKey{r.Port, r.Gateway}]
 	if !known {
 		adj.Action = Resolve
-		return r, true, adj
+		return adj
 	}
 	h := append(append([]byte(nil), mac[:]...), p.MAC[:]...)
 	adj.Out = r.Port
@@ -101,13 +123,39 @@ func (o *oracle) lookup(a netip.Addr) (Route, bool, Adjacency) {
 		adj.Action, adj.Out, adj.KeepPCP = Tagged, p.On, p.KeepPCP
 		h = append(h, 0x81, 0x00, byte(p.TCI>>8), byte(p.TCI))
 	}
-	if a.Is4() {
+	if v4 {
 		h = append(h, 0x08, 0x00)
 	} else {
 		h = append(h, 0x86, 0xdd)
 	}
 	adj.HeadLen = uint8(copy(adj.Head[:], h))
-	return r, true, adj
+	return adj
+}
+
+// members returns the adjacencies that the buckets of a route with several
+// gateways lead to, as text: those of the best that there are.
+func (o *oracle) members(v4 bool, r Route) map[string]bool {
+	var best map[string]bool
+	most := -1
+	for _, h := range r.Hops {
+		rank := 0
+		if !o.ports[h.Port].Down {
+			rank = 2
+		}
+		if _, known := o.neighbors[hopKey{h.Port, h.Gateway}]; known {
+			rank++
+		}
+		one := r
+		one.Hops, one.Gateway, one.Port = nil, h.Gateway, h.Port
+		adj := o.adjacency(v4, one)
+		if rank > most {
+			best, most = make(map[string]bool), rank
+		}
+		if rank == most {
+			best[adj.String()] = true
+		}
+	}
+	return best
 }
 
 // probes returns the addresses at and beside the ends of a prefix.
@@ -231,6 +279,9 @@ func (u *universe) route() Route {
 	default:
 		rt.Kind, rt.Gateway = Via, u.neighbor(v4)
 		rt.MTU = uint16(u.rnd.IntN(3)) * 1400
+		for n := u.rnd.IntN(5); n > 0 && len(rt.Hops) < n; {
+			rt.Hops = append(rt.Hops, Hop{u.neighbor(v4), uint16(u.rnd.IntN(len(testPorts))), uint16(u.rnd.IntN(4))})
+		}
 	}
 	return rt
 }
@@ -239,8 +290,21 @@ func (u *universe) route() Route {
 func compare(t *testing.T, r *RIB, f *FIB, o *oracle, a netip.Addr) {
 	t.Helper()
 	want, wantOK, wantAdj := o.lookup(a)
-	if got := f.Lookup(a); *got != wantAdj {
-		t.Fatalf("lookup of %v: got %v, want %v (%v)", a, got, &wantAdj, want)
+	got := *f.Lookup(a)
+	if got.Action == Group {
+		members := make(map[string]bool)
+		adjs := slices.Clone(f.BucketsOf(&got))
+		slices.Sort(adjs)
+		for _, adj := range slices.Compact(adjs) {
+			members[f.Adj[adj].String()] = true
+		}
+		if want := o.members(a.Is4(), want); !maps.Equal(members, want) {
+			t.Fatalf("lookup of %v: got a group of %v, want %v", a, members, want)
+		}
+		got.Group = 0
+	}
+	if got != wantAdj {
+		t.Fatalf("lookup of %v: got %v, want %v (%v)", a, &got, &wantAdj, want)
 	}
 	if a.Is6() {
 		k := keyOfAddr(a)
@@ -249,7 +313,7 @@ func compare(t *testing.T, r *RIB, f *FIB, o *oracle, a netip.Addr) {
 			t.Fatalf("%v: got adjacency %d at first, then %d", a, first, all)
 		}
 	}
-	if got, ok := r.Lookup(a); ok != wantOK || got != want {
+	if got, ok := r.Lookup(a); ok != wantOK || !reflect.DeepEqual(got, want) {
 		t.Fatalf("route of %v: got %v %v, want %v %v", a, got, ok, want, wantOK)
 	}
 }
@@ -295,7 +359,15 @@ func consistent(t *testing.T, r *RIB, f *FIB) {
 		}
 		refs += int(c)
 	}
-	if want := r.v4.len() + r.v6.len(); refs != want {
+	want := r.v4.len() + r.v6.len()
+	for n := range r.adj.groups.all {
+		g := &r.adj.groups.all[n]
+		want += len(g.members)
+		if m, ok := r.adj.groups.byKey[g.key]; len(g.members) > 0 && (!ok || m != uint32(n)) {
+			t.Fatalf("group %d in use under another number", n)
+		}
+	}
+	if refs != want {
 		t.Fatalf("adjacencies have %d users, routes are %d", refs, want)
 	}
 	// What the tables reach is what the pools think is in use.
@@ -524,6 +596,7 @@ func change(t *testing.T, u *universe, o *oracle, r *RIB) {
 	default:
 		p := u.rnd.IntN(len(o.ports))
 		o.ports[p].MTU = uint16(1300 + 100*u.rnd.IntN(4))
+		o.ports[p].Down = u.rnd.IntN(2) == 0
 		must(t, r.SetPort(uint16(p), o.ports[p]))
 	}
 }

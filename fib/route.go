@@ -50,6 +50,19 @@ type Route struct {
 	Gateway netip.Addr   // Via only: of the prefix's family, without zone
 	Port    uint16       // egress port number; ignored for Blackhole, Reject and Host
 	MTU     uint16       // largest IP packet in bytes, 0 for the port's; used by Via and OnLink
+
+	// Hops are gateways that share the flows, for Via and in place of Gateway and
+	// Port (RFC 2991). Hops that are the same add up their weights; that they
+	// are in another order makes no difference. They are not changed once given.
+	Hops []Hop
+}
+
+// hops returns the gateways of a route of kind Via.
+func (rt *Route) hops() []Hop {
+	if rt.Hops != nil {
+		return rt.Hops
+	}
+	return []Hop{{Gateway: rt.Gateway, Port: rt.Port}}
 }
 
 // String returns the route on one line.
@@ -57,7 +70,12 @@ func (rt Route) String() string {
 	s := rt.Prefix.String()
 	switch rt.Kind {
 	case Via:
-		s += fmt.Sprintf(" via %v port %d", rt.Gateway, rt.Port)
+		for _, h := range rt.hops() {
+			s += fmt.Sprintf(" via %v port %d", h.Gateway, h.Port)
+			if h.Weight > 1 {
+				s += fmt.Sprintf(" weight %d", h.Weight)
+			}
+		}
 	case OnLink:
 		s += fmt.Sprintf(" on-link port %d", rt.Port)
 	case Local, Broadcast:
