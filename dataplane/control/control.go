@@ -86,7 +86,7 @@ type tables struct {
 	rib   *fib.RIB
 	fib   *fib.FIB
 	ports []*neigh.Port
-	keep  map[neigh.Key]bool // gateways
+	keep  map[neigh.Key]bool // gateways, until the neighbor table knows them
 	took  time.Duration
 }
 
@@ -139,7 +139,7 @@ func New(router *dataplane.Router, spec *Spec, log *slog.Logger) (*Control, erro
 
 // Reload makes spec the one in use: it compiles aside, in the calling
 // goroutine, and then swaps. After an error nothing has changed. Run must be
-// running.
+// running, or Step be called until the end.
 func (c *Control) Reload(ctx context.Context, spec *Spec) error {
 	t, err := compile(spec)
 	if err != nil {
@@ -170,7 +170,7 @@ func (c *Control) Run(ctx context.Context) {
 	defer devices.Stop()
 	due := time.NewTimer(0)
 	defer due.Stop()
-	c.neighbors.Keep(c.now(), c.keep)
+	c.keepGateways()
 	workers := newWatchdog(c.log, len(c.router.Workers()), c.router.Accounted)
 	for {
 		c.router.Punts(c.punt)
@@ -186,9 +186,7 @@ func (c *Control) Run(ctx context.Context) {
 			c.follow()
 		case r := <-c.reloads:
 			err := c.use(r.tables)
-			if err == nil {
-				c.neighbors.Keep(c.now(), r.keep)
-			}
+			c.keepGateways()
 			r.done <- err
 		case <-links.C:
 			c.watchLinks()
@@ -205,6 +203,32 @@ func (c *Control) Run(ctx context.Context) {
 func (c *Control) HandlePunts() {
 	c.router.Punts(c.punt)
 	c.settle(true)
+}
+
+// Step does once what Run does all the time, on a clock that is the caller's: now
+// never falls. It returns when something is due that nobody asks for. Only without
+// Run may others call it.
+func (c *Control) Step(now time.Duration) (next time.Duration) {
+	c.now = func() time.Duration { return now }
+	select {
+	case r := <-c.reloads:
+		r.done <- c.use(r.tables)
+	default:
+	}
+	c.keepGateways()
+	c.watchLinks()
+	c.expire()
+	c.HandlePunts()
+	c.rib.Reclaim(c.router.Oldest())
+	return now + c.wait()
+}
+
+// keepGateways has the neighbor table keep the gateways of new tables.
+func (c *Control) keepGateways() {
+	if c.keep != nil {
+		c.neighbors.Keep(c.now(), c.keep)
+		c.keep = nil
+	}
 }
 
 // compile builds the tables that spec asks for.
@@ -264,11 +288,13 @@ func (c *Control) use(t tables) error {
 		return fmt.Errorf("control: %w", err)
 	}
 	c.know(&t)
+	for i, p := range t.ports {
+		if c.ports == nil || p.MAC != c.ports[i].MAC || !slices.Equal(p.Addrs, c.ports[i].Addrs) {
+			c.announceSoon(i, p.Host)
+		}
+	}
 	c.tables = t
 	c.publish()
-	for i := range t.ports {
-		c.announceSoon(i)
-	}
 	s := new(Stats)
 	if old := c.stats.Load(); old != nil {
 		s.Compiles, s.CompileTime = old.Compiles, old.CompileTime
@@ -327,7 +353,8 @@ func (c *Control) watchLinks() {
 			changed = true
 			for j := range c.spec.Ports {
 				if q := &c.spec.Ports[j]; up && (j == i || q.VLAN != 0 && int(q.On) == i) {
-					c.announceSoon(j)
+					c.announceSoon(j, q.Host)
+					c.neighbors.Doubt(c.now(), uint16(j))
 				}
 			}
 		}

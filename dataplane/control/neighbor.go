@@ -353,10 +353,10 @@ func (c *Control) asker(k neigh.Key) (a netip.Addr, ok bool) {
 // who needs it asks again.
 func (c *Control) send(port, n int) { c.router.Inject(port, c.reply[:n]) }
 
-// announceSoon has the router's addresses on a port announced: stations that
-// knew them elsewhere, and switches, learn where they are.
-func (c *Control) announceSoon(port int) {
-	if !c.spec.Ports[port].Host {
+// announceSoon has the router's addresses on a port announced, unless a host has
+// them: stations that knew them elsewhere, and switches, learn where they are.
+func (c *Control) announceSoon(port int, host bool) {
+	if !host {
 		c.announced[port] = announcement{announceNum, c.now()}
 	}
 }

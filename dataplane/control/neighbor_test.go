@@ -406,8 +406,8 @@ func TestGateways(t *testing.T) {
 // again when the link comes back (B81).
 func TestAnnounces(t *testing.T) {
 	r := newRig(t, func(s *Spec) { s.Ports[1].Host = true })
-	r.announceSoon(0)
-	r.announceSoon(1)
+	r.announceSoon(0, false)
+	r.announceSoon(1, false)
 	r.pass(time.Minute)
 	once := []string{
 		"neighbor advertisement " + ndp.LinkLocal(macA).String() + " from " + ndp.LinkLocal(macA).String() + " to 333300000001",

@@ -126,10 +126,20 @@ func (t *Table) Keep(now time.Duration, keys map[Key]bool) {
 		default:
 			e.kept = true
 			if e.State == Stale {
-				t.delay(now, e)
+				t.stale(now, e)
 			} else {
 				t.enter(e, e.State, e.deadline)
 			}
+		}
+	}
+}
+
+// Doubt says that the link of a port was lost and is back: what is behind it may
+// be another one. What was known to work is verified before its time.
+func (t *Table) Doubt(now time.Duration, port uint16) {
+	for _, e := range t.entries {
+		if e.Port == port && (e.State == Reachable || e.State == Delay) && t.ports[port].source == Link {
+			t.stale(now, e)
 		}
 	}
 }
@@ -309,10 +319,16 @@ func (t *Table) reachable(now time.Duration, e *entry) {
 	t.enter(e, Reachable, now+time.Duration(f*float64(ReachableTime)))
 }
 
+// stale makes e one whose MAC address is to be verified: when a packet is for it,
+// or at once if e is kept. There is no delay then, for that waits for hints from
+// upper layers (RFC 4861, 7.3.2), which a router does not have.
 func (t *Table) stale(now time.Duration, e *entry) {
 	switch {
-	case e.kept:
+	case e.kept && t.ports[e.Port].source == System:
 		t.delay(now, e)
+	case e.kept:
+		e.asks = 0
+		t.probe(now, e)
 	case t.ports[e.Port].source == System:
 		t.enter(e, Stale, 0)
 	default:

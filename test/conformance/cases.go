@@ -41,7 +41,8 @@
 //	host on:                   or what follows: frames and counters as above
 //	host rings: as off         where frames for the host come from a worker, as on
 //	                           netmap, they are looked at before: the outcome is that
-//	                           of host off
+//	                           of host off,
+//	host rings:                or what follows
 //	then                       the next step begins: all lines from do: on again
 //
 // Each step is over, and compared, before the next one begins. No time passes
@@ -380,12 +381,18 @@ func (p *parser) event(s string) (e Event, err error) {
 
 // host reads what is behind "host".
 func (p *parser) host(s string) error {
-	if s == "rings: as off" && p.out == &p.step.On && p.step.Rings.Counters == nil {
-		p.step.Rings, p.frame = p.step.Off, nil
+	if rings, ok := strings.CutPrefix(s, "rings:"); ok {
+		if p.out != &p.step.On || rings != "" && rings != " as off" {
+			return errors.New(`host rings: want "as off" or nothing, once behind host on`)
+		}
+		p.frame = nil
+		if rings != "" {
+			p.step.Rings = Outcome{p.step.Off.Out, maps.Clone(p.step.Off.Counters)}
+		} else {
+			p.step.Rings.Counters = make(map[string]uint64)
+		}
+		p.out = &p.step.Rings
 		return nil
-	}
-	if strings.HasPrefix(s, "rings") {
-		return errors.New(`host rings: want "as off", once behind host on`)
 	}
 	if p.out != &p.step.Off || p.c.OnlyOff {
 		return errors.New("host on: not here")

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -112,7 +113,7 @@ func all(t *testing.T) []Case {
 func (c *Case) all() []Frame {
 	all := c.frames()
 	for i := range c.Steps {
-		all = append(append(all, c.Steps[i].Off.Out...), c.Steps[i].On.Out...)
+		all = slices.Concat(all, c.Steps[i].Off.Out, c.Steps[i].On.Out, c.Steps[i].Rings.Out)
 	}
 	return all
 }

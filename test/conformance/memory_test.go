@@ -156,7 +156,7 @@ func (m *memory) Do(e Event) error {
 	switch e.Kind {
 	case LinkDown, LinkUp:
 		p.SetLink(e.Kind == LinkUp)
-		return m.Restart()
+		m.Look()
 	case TXFull:
 		other := dataplane.NewRegion("other", make([]byte, 60), 60, nil)
 		for p.Queues[0].TX.Send(other, []dataplane.Slot{{Len: 60}}) == 1 {

@@ -106,7 +106,8 @@ func (c *cards) Do(e Event) error {
 			return fmt.Errorf("port %s: link has not changed", e.Port)
 		}
 	}
-	return c.Restart()
+	c.Look()
+	return nil
 }
 
 // TestNetmap runs the table over netmap on a fake kernel.

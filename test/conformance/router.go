@@ -1,10 +1,12 @@
 package conformance
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"log/slog"
 	"maps"
+	"runtime"
 	"testing"
 	"time"
 
@@ -26,7 +28,8 @@ type Stepped struct {
 	ctl    *control.Control
 	past   map[string]uint64 // counters of controls that are gone
 	now    time.Duration
-	asleep bool // control does nothing while there are frames to forward
+	next   time.Duration // when control has something to do by itself
+	asleep bool          // control does nothing while there are frames to forward
 }
 
 // NewStepped puts a router between open ports, all of worker 0, whose names are
@@ -68,32 +71,66 @@ func (r *Stepped) load(text string) error {
 	for _, v := range cfg.VLANs {
 		r.names = append(r.names, cfg.Ports[v.Port].Name)
 	}
-	return r.Restart()
+	if r.ctl == nil {
+		return r.Restart()
+	}
+	done := make(chan error, 1)
+	go func() { done <- r.ctl.Reload(context.Background(), r.spec) }()
+	for {
+		select {
+		case err := <-done:
+			return err
+		default:
+			r.Look()
+			runtime.Gosched()
+		}
+	}
 }
 
-// Restart starts control anew, which looks at the links.
+// Restart starts control anew.
 func (r *Stepped) Restart() (err error) {
 	if r.ctl != nil {
 		r.controlCounters(r.past)
 	}
 	r.ctl, err = control.New(r.router, r.spec, slog.New(slog.DiscardHandler))
+	r.next = r.now
 	return err
 }
+
+// Look lets control see what happened to the links, and take a reload.
+func (r *Stepped) Look() { r.next = r.ctl.Step(r.now) }
 
 // Begin implements Router.
 func (r *Stepped) Begin() error {
 	r.now += time.Hour
-	if r.ctl.Neighbors().Len() == len(r.spec.Neighbors) {
-		return nil
+	r.asleep = false
+	if r.ctl.Neighbors().Len() > len(r.spec.Neighbors) {
+		if err := r.Restart(); err != nil {
+			return err
+		}
 	}
-	return r.Restart()
+	r.pass(announced)
+	return nil
+}
+
+// announced is how long control announces addresses after its start: less than
+// it asks for gateways.
+const announced = 2500 * time.Millisecond
+
+// pass lets time pass, and what is due happen when it is.
+func (r *Stepped) pass(d time.Duration) {
+	for end := r.now + d; r.now < end; {
+		r.now = min(end, r.next)
+		for r.Step() > 0 {
+		}
+	}
 }
 
 // Do implements Router, for the events that do not concern ports.
 func (r *Stepped) Do(e Event) error {
 	switch e.Kind {
 	case Wait:
-		r.now += e.Wait
+		r.pass(e.Wait)
 	case ControlAsleep:
 		r.asleep = true
 	case Reload:
@@ -112,7 +149,7 @@ func (r *Stepped) Step() int {
 	w := r.router.Workers()[0]
 	n := w.Step(int64(r.now))
 	if !r.asleep || n == 0 {
-		r.ctl.HandlePunts()
+		r.next = r.ctl.Step(r.now)
 		n += w.Step(int64(r.now)) // what control answered
 	}
 	w.Poll(0)
