@@ -42,9 +42,10 @@ var macs = map[string]string{
 // (words, without adding options), opts (hex), len (total length), sum (hex) or
 // badsum, payload (bytes behind the UDP header; -8 for no UDP header), udpsum
 // (hex). Of F6: src, dst, hl, tc, flow (hex), nh, ver, len (payload length),
-// ext (headers before UDP, hex), payload, udpsum. Of ARP: op, sha, spa, tha,
-// tpa. Of NS and NA: src, dst, target, hl, lla (a MAC address or none), flags
-// (letters of RSO), badsum. Of ICMP4 and ICMP6: src, dst, ttl, tos, opts, frag
+// ext (headers before UDP, hex), payload, udpsum. Of ARP: op, htype and ptype
+// (hex), hlen, plen, sha, spa, tha, tpa. Of NS and NA: src, dst, target, hl, code,
+// lla (a MAC address or none), options (behind that, hex), flags (letters of RSO),
+// badsum. Of ICMP4 and ICMP6: src, dst, ttl, tos, opts, frag
 // and len as of F4 or F6, icmp (type and code, 8/0), payload (bytes behind the
 // ICMP header), badsum.
 func Build(expr string) ([]byte, error) {
@@ -325,7 +326,10 @@ func (b *builder) icmp(four bool) []byte {
 }
 
 func (b *builder) arp() []byte {
-	p := []byte{0, 1, 8, 0, 6, 4, 0, byte(b.int("op", 1))}
+	p := binary.BigEndian.AppendUint16(nil, uint16(b.hexInt("htype", 1)))
+	p = binary.BigEndian.AppendUint16(p, uint16(b.hexInt("ptype", 0x0800)))
+	p = append(p, byte(b.int("hlen", 6)), byte(b.int("plen", 4)))
+	p = binary.BigEndian.AppendUint16(p, uint16(b.int("op", 1)))
 	p = append(p, b.mac("sha", "g1")...)
 	p = append(p, b.addr("spa", "198.18.0.203").AsSlice()...)
 	p = append(p, b.mac("tha", "zero")...)
@@ -364,12 +368,13 @@ func (b *builder) advertisement() []byte {
 // discovery returns the IPv6 packet of a Neighbor Discovery message with one
 // link-layer address option, unless lla=none.
 func (b *builder) discovery(kind, flags byte, target netip.Addr, src, dst string, option byte, lla string) []byte {
-	m := append([]byte{kind, 0, 0, 0, flags, 0, 0, 0}, target.AsSlice()...)
+	m := append([]byte{kind, byte(b.int("code", 0)), 0, 0, flags, 0, 0, 0}, target.AsSlice()...)
 	if i := slices.Index(b.words, word{"lla", "none"}); i >= 0 {
 		b.words[i].key = ""
 	} else {
 		m = append(append(m, option, 1), b.mac("lla", lla)...)
 	}
+	m = append(m, b.hex("options")...)
 	s, d := b.addr("src", src), b.addr("dst", dst)
 	pseudo := slices.Concat(s.AsSlice(), d.AsSlice(), []byte{0, 0, 0, byte(len(m)), 0, 0, 0, 58})
 	sum := checksum(append(pseudo, m...))
