@@ -15,7 +15,9 @@ var errOS = fmt.Errorf("dataplane: no workers on %s: %w", runtime.GOOS, errors.E
 // can be stepped, but not started.
 type poller struct{ wake *waker }
 
-func newPoller(w *waker, _ []Descriptor, _ func(error)) *poller { return &poller{wake: w} }
+func newPoller(w *waker, _ *Call, _ []Descriptor, _ func(error)) *poller { return &poller{wake: w} }
+
+func (p *poller) renew() {}
 
 func (p *poller) poll(time.Duration) {}
 

@@ -14,15 +14,26 @@ import (
 // collects received ones, and sleeps.
 type poller struct {
 	wake  *waker
+	call  *Call
 	descs []Descriptor
 	fds   []unix.PollFd // the waker, then those of descs that asked for events
 	which []int         // index in descs of fds[1:]
 	fault func(error)
 }
 
-func newPoller(w *waker, descs []Descriptor, fault func(error)) *poller {
-	return &poller{wake: w, descs: descs, fds: make([]unix.PollFd, 1+len(descs)), which: make([]int, len(descs)), fault: fault}
+func newPoller(w *waker, call *Call, descs []Descriptor, fault func(error)) *poller {
+	for _, d := range descs {
+		if c, ok := d.(Caller); ok {
+			c.Tell(call)
+		}
+	}
+	p := &poller{wake: w, call: call, descs: descs, which: make([]int, len(descs)), fault: fault}
+	p.renew()
+	return p
 }
+
+// renew leaves what poll(2) writes to the thread that is in it.
+func (p *poller) renew() { p.fds = make([]unix.PollFd, 1+len(p.descs)) }
 
 // poll does the work of all descriptors and waits at most wait for one of
 // them or for the waker. A descriptor that fails is left out from then on.
@@ -51,7 +62,9 @@ func (p *poller) poll(wait time.Duration) {
 		return
 	}
 	p.fds[0] = unix.PollFd{Fd: int32(p.wake.fd()), Events: unix.POLLIN}
+	turn := p.call.Enter()
 	_, err := pollFor(p.fds[:1+n], wait)
+	p.call.Leave(turn)
 	if err != nil && !errors.Is(err, unix.EINTR) {
 		p.fault(err)
 		return

@@ -54,8 +54,9 @@ type Router struct {
 	punt      *waker
 	puntReady chan struct{}
 
-	links   []linkState // by port, written by Publish
-	running sync.WaitGroup
+	links   []linkState    // by port, written by Publish
+	running sync.WaitGroup // workers, whatever thread has them
+	hanging atomic.Int32   // threads that were replaced
 	closed  atomic.Bool
 }
 
@@ -139,7 +140,7 @@ func (r *Router) newWorker(id int) (*Worker, error) {
 		}
 		w.out = append(w.out, o)
 	}
-	w.poller = newPoller(wake, nil, nil)
+	w.poller = newPoller(wake, &w.call, nil, nil)
 	return w, nil
 }
 
@@ -175,7 +176,7 @@ func (r *Router) connect() error {
 		}
 	}
 	for i, w := range r.workers {
-		w.poller = newPoller(w.poller.wake, descs[i], r.opt.Fault)
+		w.poller = newPoller(w.poller.wake, &w.call, descs[i], r.opt.Fault)
 	}
 	return nil
 }
@@ -310,7 +311,8 @@ func (r *Router) Start() error {
 	}
 	ready := make(chan error, len(r.workers))
 	for _, w := range r.workers {
-		r.running.Go(func() { w.run(ready) })
+		r.running.Add(1)
+		r.begin(w, ready)
 	}
 	var first error
 	for range r.workers {

@@ -37,8 +37,10 @@ type Worker struct {
 	free    []uint32  // buffers that repay the burst
 	touched []*outlet // with frames in the burst
 
-	now    int64 // of this Step
+	now    int64     // of this Step
+	began  time.Time // that now counts from, once a thread runs
 	stats  workerTally
+	call   Call
 	poller *poller
 	stop   atomic.Bool // written by the router
 }
@@ -666,7 +668,7 @@ const (
 	drainFor = 200 * time.Millisecond // longest wait for sent frames at the end
 )
 
-// run is the life of a worker's thread.
+// run is the life of a worker's thread, which may be the worker's second one.
 func (w *Worker) run(ready chan<- error) {
 	runtime.LockOSThread() // never unlocked: the thread ends with the worker
 	err := pinThread(w.cpu)
@@ -674,11 +676,13 @@ func (w *Worker) run(ready chan<- error) {
 	if err != nil {
 		return
 	}
-	start := time.Now()
-	last := start
+	last := time.Now()
+	if w.began.IsZero() {
+		w.began = last
+	}
 	idleSince := last
 	for !w.stop.Load() {
-		n := w.Step(int64(last.Sub(start)))
+		n := w.Step(int64(last.Sub(w.began)))
 		now := time.Now()
 		d := int64(now.Sub(last))
 		last = now

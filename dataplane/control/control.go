@@ -171,7 +171,7 @@ func (c *Control) Run(ctx context.Context) {
 	due := time.NewTimer(0)
 	defer due.Stop()
 	c.keepGateways()
-	workers := newWatchdog(c.log, len(c.router.Workers()), c.router.Accounted)
+	workers := newWatchdog(c.log, len(c.router.Workers()), c.router)
 	for {
 		c.router.Punts(c.punt)
 		c.settle(false)
@@ -189,7 +189,10 @@ func (c *Control) Run(ctx context.Context) {
 			c.keepGateways()
 			r.done <- err
 		case <-links.C:
-			c.watchLinks()
+			workers.rescue(c.down())
+			if c.watchLinks() {
+				workers.lost()
+			}
 			c.rib.Reclaim(c.router.Oldest())
 		case <-devices.C:
 			c.watchDevices()
@@ -344,13 +347,14 @@ func (c *Control) device(i int) *dataplane.Port {
 	return c.router.Ports()[i]
 }
 
-// watchLinks publishes a new state when a link changed.
-func (c *Control) watchLinks() {
+// watchLinks publishes a new state when a link changed, and reports whether one
+// was lost.
+func (c *Control) watchLinks() (lost bool) {
 	changed := false
 	for i, p := range c.router.Ports() {
 		if up := p.Device.LinkUp(); up != c.router.State().Ports[i].Up {
 			c.log.Info("link changed", "port", p.Name, "up", up)
-			changed = true
+			changed, lost = true, lost || !up
 			for j := range c.spec.Ports {
 				if q := &c.spec.Ports[j]; up && (j == i || q.VLAN != 0 && int(q.On) == i) {
 					c.announceSoon(j, q.Host)
@@ -362,6 +366,7 @@ func (c *Control) watchLinks() {
 	if changed {
 		c.publish()
 	}
+	return lost
 }
 
 // watchDevices logs what others changed of ports, once each.

@@ -5,6 +5,8 @@ import (
 	"sync/atomic"
 
 	"golang.org/x/sys/unix"
+
+	"nmfwd/dataplane"
 )
 
 // A descriptor is a kernel descriptor bound to the rings of one queue. One
@@ -22,12 +24,16 @@ type descriptor struct {
 	ring   int // number
 	mode   uint32
 	flags  uint64
-	fd     int           // -1 while it is closed
+	fd     int // -1 while it is closed
+	call   *dataplane.Call
 	rx     *rx           // nil where the queue has none
 	tx     *tx           //
 	parked atomic.Bool   // set by the worker when it has let go of closed rings, cleared by the port
 	rounds atomic.Uint32 // calls of Before that did their work
 }
+
+// Tell implements dataplane.Caller.
+func (d *descriptor) Tell(c *dataplane.Call) { d.call = c }
 
 // FD returns the descriptor to poll, -1 where poll(2) does not know it.
 func (d *descriptor) FD() int {
@@ -55,7 +61,10 @@ func (d *descriptor) Before(bool) (int16, error) {
 			return 0, nil
 		}
 		if t.queued && !polled || t.low() {
-			if err := t.sync(); err != nil {
+			turn := d.call.Enter()
+			err := t.sync()
+			d.call.Leave(turn)
+			if err != nil {
 				d.port.fail(err)
 				return 0, nil
 			}
@@ -90,7 +99,10 @@ func (d *descriptor) After(revents int16) error {
 }
 
 func (d *descriptor) rxSync() {
-	if err := d.port.kernel.RXSync(d.fd); err != nil {
+	turn := d.call.Enter()
+	err := d.port.kernel.RXSync(d.fd)
+	d.call.Leave(turn)
+	if err != nil {
 		d.port.fail(fmt.Errorf("receive: %w", err))
 		return
 	}

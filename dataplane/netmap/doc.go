@@ -24,7 +24,10 @@
 // System calls on a descriptor can block for as long as the port is down on
 // Linux. A port known to be down is therefore left out of poll(2) and not
 // synced. The kernel tells that a port goes down only when its calls block
-// already, so a worker that is about to make one is lost until it is up again.
+// already, so a thread that makes one meanwhile is lost until the port is up
+// again. Its worker is not: another thread goes on with all else that it has (see
+// dataplane.Call), unless the call was made to find room in a full ring amid a
+// burst.
 //
 // A port that fails, stalls or vanishes is closed, once every worker has let go
 // of its rings, and opened again if it can be. Its frames are dropped meanwhile,

@@ -17,33 +17,74 @@ import (
 )
 
 // TestBlocked takes a card down under a worker that has no warning, on a kernel
-// whose calls block then: that worker waits in its call, the others go on, and
-// when the card is up again all is as before.
+// whose calls block then. The others go on; so does that worker, in another
+// thread, but for the card, until that is up again and the first thread comes
+// back.
 func TestBlocked(t *testing.T) {
-	l := newLab(t, 3, true, false, fake.Card{}, fake.Card{}, fake.Card{})
+	for _, workers := range []int{1, 3} {
+		t.Run(fmt.Sprintf("%d workers", workers), func(t *testing.T) {
+			l := newLab(t, workers, true, false, fake.Card{}, fake.Card{}, fake.Card{})
+			l.Blocks = true
+			if err := l.router.Start(); err != nil {
+				t.Fatal(err)
+			}
+			for round := range 2 {
+				l.card[2].SetUp(false)
+				defer l.card[2].SetUp(true)
+				await(t, "a worker to block", func() bool { return l.Blocked() == 1 })
+				if l.router.Hanging() != 0 {
+					t.Error("a thread was replaced by itself")
+				}
+				netmap.Look(l.ports[2]) // from now on nobody calls
+				if !l.router.Replace(l.ports[2].Queues[0].Worker) || l.router.Hanging() != 1 {
+					t.Fatal("no other thread")
+				}
+				got := 0
+				for n := range 67 {
+					l.card[0].Deliver(0, l.packet(n, 0, 80))
+					await(t, "a packet between other ports", func() bool {
+						got += len(l.card[1].Sent(0))
+						return got == n+1
+					})
+				}
+				if n, h := l.Blocked(), l.router.Hanging(); n != 1 || h != 1 {
+					t.Errorf("round %d: %d calls are blocked, %d threads hang, want 1 and 1", round, n, h)
+				}
+				l.card[2].SetUp(true)
+				netmap.Look(l.ports[2])
+				await(t, "the thread to come back", func() bool { return l.router.Hanging() == 0 })
+				b := l.packet(0, 0, 80)
+				copy(b, l.ports[2].MAC)
+				l.card[2].Deliver(0, b)
+				await(t, "a packet of the card that was down", func() bool { return len(l.card[1].Sent(0)) == 1 })
+			}
+			l.router.Stop()
+			l.conserved(0)
+			l.conserved(2)
+			l.census()
+		})
+	}
+}
+
+// TestBlockedAtEnd stops a router one of whose threads does not come back.
+func TestBlockedAtEnd(t *testing.T) {
+	l := newLab(t, 1, true, false, fake.Card{}, fake.Card{})
 	l.Blocks = true
 	if err := l.router.Start(); err != nil {
 		t.Fatal(err)
 	}
-	l.card[2].SetUp(false)
-	defer l.card[2].SetUp(true)
-	await(t, "a worker to block", func() bool { return l.Blocked() == 1 })
-	got := 0
-	for n := range 200 {
-		l.card[0].Deliver(0, l.packet(n, 0, 80))
-		await(t, "a packet between other ports", func() bool {
-			got += len(l.card[1].Sent(0))
-			return got == n+1
-		})
+	l.card[1].SetUp(false)
+	await(t, "the worker to block", func() bool { return l.Blocked() == 1 })
+	netmap.Look(l.ports[1])
+	if !l.router.Replace(0) {
+		t.Fatal("no other thread")
 	}
-	if n := l.Blocked(); n != 1 {
-		t.Errorf("%d calls are blocked, want 1", n)
+	l.router.Stop()
+	if n := l.router.Hanging(); n != 1 {
+		t.Errorf("%d threads hang, want 1", n)
 	}
-	l.card[2].SetUp(true)
-	b := l.packet(0, 0, 80)
-	copy(b, l.ports[2].MAC)
-	l.card[2].Deliver(0, b)
-	await(t, "a packet of the card that was down", func() bool { return len(l.card[1].Sent(0)) == 1 })
+	l.card[1].SetUp(true)
+	await(t, "the thread to come back", func() bool { return l.router.Hanging() == 0 })
 }
 
 // TestWatcher is case B56: links that go and come are noticed at once, and a

@@ -437,7 +437,7 @@ func (p *port) ringAt(off uint64, dir, n int) (*abi.Ring, []abi.Slot, error) {
 func (p *port) plan() (descs []*descriptor, workers []int) {
 	o := p.cfg.Owners
 	add := func(ring, worker int, mode uint32, flags uint64) {
-		d := &descriptor{port: p, ring: ring, mode: mode, flags: flags, fd: -1}
+		d := &descriptor{port: p, ring: ring, mode: mode, flags: flags, fd: -1, call: new(dataplane.Call)}
 		if flags&abi.TXRingsOnly == 0 {
 			d.rx = &rx{state: &p.state}
 		}

@@ -266,7 +266,9 @@ func (k *Kernel) sync(fd, dir int) error {
 		return unix.EIO
 	}
 	k.calls++
-	k.blocks(f)
+	if k.blocks(f) {
+		return nil
+	}
 	rings := f.rx
 	if dir == abi.DirTX {
 		rings = f.tx
@@ -279,17 +281,20 @@ func (k *Kernel) sync(fd, dir int) error {
 	return nil
 }
 
-// blocks keeps a call on a card that is down, or notes it.
-func (k *Kernel) blocks(f *file) {
-	for c := f.a.card; c != nil && !c.Up && !c.Gone; {
+// blocks keeps a call on a card that is down, or notes it, and reports whether
+// it did. A call that waited does nothing after: the rings may be another
+// thread's by then.
+func (k *Kernel) blocks(f *file) (did bool) {
+	for c := f.a.card; c != nil && !c.Up && !c.Gone; did = true {
 		if !k.Blocks {
 			k.fault("a call on %s, which is down, would block", f.a.name)
-			return
+			return false
 		}
 		k.waiting++
 		k.up.Wait()
 		k.waiting--
 	}
+	return did
 }
 
 // Poll is poll(2) for one descriptor with a timeout of 0.
@@ -304,7 +309,9 @@ func (k *Kernel) Poll(fd int, events int16) (revents int16) {
 		return unix.POLLERR
 	}
 	k.calls++
-	k.blocks(f)
+	if k.blocks(f) {
+		return 0
+	}
 	if c := f.a.card; c != nil && c.PollErr {
 		c.PollErr = false
 		revents |= unix.POLLERR
