@@ -12,6 +12,8 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
+
+	"nmfwd/dataplane/lock"
 )
 
 // A record is what a file of settings says: which interface had which settings
@@ -121,7 +123,7 @@ func isName(s string) bool {
 // name, in folder dir or, if that is empty, the system's place for such files.
 func path(sys System, dir, name string) string {
 	if dir == "" {
-		dir = RuntimeDir()
+		dir = lock.Dir()
 	}
 	base := "nmfwd-" + url.PathEscape(name)
 	if s := sys.Space(); s != "" {
@@ -143,8 +145,8 @@ type file struct {
 // lock: so the one under the name, once locked, is the only one that counts.
 func openFile(path string, create bool) (*file, *record, error) {
 	for {
-		f, err := openLocked(path, create)
-		if errors.Is(err, errLocked) {
+		f, err := lock.Open(path, create)
+		if errors.Is(err, lock.ErrHeld) {
 			data, _ := readAll(f)
 			f.Close()
 			if r, err := parseRecord(data); err == nil {
@@ -204,7 +206,7 @@ func (f *file) write(r *record) error {
 	if err := os.Remove(next); err != nil && !errors.Is(err, os.ErrNotExist) {
 		return err
 	}
-	n, err := createLocked(next)
+	n, err := lock.Create(next)
 	if err != nil {
 		return err
 	}

@@ -29,14 +29,15 @@ var may = map[string][]string{
 	"dataplane":             {"fib", "dataplane/wire"},
 	"dataplane/afxdp":       {"dataplane", "dataplane/nic", "dataplane/wire"},
 	"dataplane/memport":     {"dataplane", "dataplane/wire"},
-	"dataplane/netmap":      {"dataplane", "dataplane/wire", "dataplane/netmap/abi"},
+	"dataplane/netmap":      {"dataplane", "dataplane/lock", "dataplane/wire", "dataplane/netmap/abi"},
 	"dataplane/netmap/abi":  {},
 	"dataplane/netmap/fake": {"dataplane", "dataplane/wire", "dataplane/netmap", "dataplane/netmap/abi"},
 	"dataplane/control":     {"arp", "ndp", "fib", "fib/neigh", "dataplane", "dataplane/icmp", "dataplane/wire"},
 	"dataplane/icmp":        {"dataplane/wire"},
 	"dataplane/metrics":     {"dataplane"},
 	"dataplane/neighbors":   {"fib/neigh", "dataplane/wire"},
-	"dataplane/nic":         {},
+	"dataplane/lock":        {},
+	"dataplane/nic":         {"dataplane/lock"},
 	"dataplane/nic/fake":    {"dataplane/nic"},
 }
 
