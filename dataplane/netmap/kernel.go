@@ -41,8 +41,9 @@ type Kernel interface {
 	// they are synced instead.
 	Pollable() bool
 
-	// SetBufSize asks for buffers of size bytes in regions made from now on.
-	SetBufSize(size int) error
+	// SetBufSize asks for buffers of size bytes in regions that get their first
+	// user from now on, and returns what makes it as it was before.
+	SetBufSize(size int) (restore func() error, err error)
 
 	// Interface says what the network card called name is.
 	Interface(name string) (Interface, error)

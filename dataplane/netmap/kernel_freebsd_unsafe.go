@@ -22,13 +22,16 @@ func setParameter(name string, v int) string {
 	return fmt.Sprintf("%q", fmt.Sprintf("sysctl dev.netmap.%s=%d", name, v))
 }
 
-func (system) SetBufSize(size int) error {
-	for _, name := range []string{"buf_size", "priv_buf_size"} {
-		if err := setSysctl("dev.netmap."+name, int32(size)); err != nil {
+func (system) SetBufSize(size int) (restore func() error, err error) {
+	return swapParameters(size, func(name string) (int, error) {
+		v, err := unix.SysctlUint32("dev.netmap." + name)
+		return int(v), err
+	}, func(name string, v int) error {
+		if err := setSysctl("dev.netmap."+name, int32(v)); err != nil {
 			return fmt.Errorf("dev.netmap.%s: %w", name, err)
 		}
-	}
-	return nil
+		return nil
+	})
 }
 
 // setSysctl sets the variable called name. The request {0, 3} of sysctl(3)

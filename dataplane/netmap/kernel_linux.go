@@ -25,13 +25,16 @@ func setParameter(name string, v int) string {
 	return fmt.Sprintf("%q", fmt.Sprintf("echo %d > %s%s", v, parameters, name))
 }
 
-func (system) SetBufSize(size int) error {
-	for _, name := range []string{"buf_size", "priv_buf_size"} {
-		if err := os.WriteFile(parameters+name, []byte(strconv.Itoa(size)), 0); err != nil {
-			return err
+func (system) SetBufSize(size int) (restore func() error, err error) {
+	return swapParameters(size, func(name string) (int, error) {
+		b, err := os.ReadFile(parameters + name)
+		if err != nil {
+			return 0, err
 		}
-	}
-	return nil
+		return strconv.Atoi(strings.TrimSpace(string(b)))
+	}, func(name string, v int) error {
+		return os.WriteFile(parameters+name, []byte(strconv.Itoa(v)), 0)
+	})
 }
 
 // Interface asks net and ethtool. A driver supports netmap itself when its

@@ -31,7 +31,7 @@ func (system) Map(int, int) ([]byte, error)              { return nil, errUnsupp
 func (system) Unmap([]byte) error                        { return errUnsupported }
 func (system) Close(int) error                           { return errUnsupported }
 func (system) Pollable() bool                            { return false }
-func (system) SetBufSize(int) error                      { return errUnsupported }
+func (system) SetBufSize(int) (func() error, error)      { return nil, errUnsupported }
 func (system) Interface(string) (Interface, error)       { return Interface{}, errUnsupported }
 func (system) Link(string) (up, carrier bool, err error) { return false, false, errUnsupported }
 func (system) Links() (Links, error)                     { return nil, errUnsupported }

@@ -3,6 +3,7 @@
 package netmap
 
 import (
+	"errors"
 	"os"
 	"unsafe"
 
@@ -56,4 +57,29 @@ func ioctl(fd int, req uint, arg unsafe.Pointer) error {
 		}
 		return errno
 	}
+}
+
+// swapParameters gives netmap's parameters for the size of buffers a value, and
+// returns what gives them those back that they had.
+func swapParameters(size int, get func(name string) (int, error), set func(name string, v int) error) (restore func() error, err error) {
+	names := [...]string{"buf_size", "priv_buf_size"}
+	var old [len(names)]int
+	n := 0
+	restore = func() error {
+		var errs []error
+		for i := range n {
+			errs = append(errs, set(names[i], old[i]))
+		}
+		return errors.Join(errs...)
+	}
+	for i, name := range names {
+		if old[i], err = get(name); err == nil {
+			err = set(name, size)
+		}
+		if err != nil {
+			return nil, errors.Join(err, restore())
+		}
+		n++
+	}
+	return restore, nil
 }

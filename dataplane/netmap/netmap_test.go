@@ -856,8 +856,8 @@ func TestRestart(t *testing.T) {
 	}
 }
 
-// TestOpenErrors has what can be wrong at start, with cases B13, B65, B68 and
-// B76. Nothing may stay open.
+// TestOpenErrors has what can be wrong at start, with cases B13, B17, B65, B68
+// and B76. Nothing may stay open.
 func TestOpenErrors(t *testing.T) {
 	card := func(f func(*dataplane.PortConfig)) []dataplane.PortConfig {
 		c := config("c0", 1)
@@ -888,6 +888,7 @@ func TestOpenErrors(t *testing.T) {
 		{"registration refused for its mtu", func(_ *fake.Kernel, c *fake.Card) { c.MTU = 4000 }, card(none), unix.EINVAL, "netmap: port c0: register: invalid argument: mtu 4000 needs buffers of 4018 bytes, they have 2048: "},
 		{"too many pipes of one parent", nil, []dataplane.PortConfig{pipeOf("x{1", 0), pipeOf("x{2", 0), pipeOf("x{3", 5000)}, unix.ENOMEM, "need at least 6 rings, 5386 buffers and 6 interfaces"},
 		{"not native", func(_ *fake.Kernel, c *fake.Card) { c.Native = false }, card(func(c *dataplane.PortConfig) { c.Native = true }), nil, "no native netmap support"},
+		{"emulated with a VLAN", func(_ *fake.Kernel, c *fake.Card) { c.Native = false }, card(func(c *dataplane.PortConfig) { c.VLANs = []uint16{100} }), nil, "netmap is emulated on it, which loses VLAN tags"},
 		{"copies", func(_ *fake.Kernel, c *fake.Card) { c.Native = false }, card(func(c *dataplane.PortConfig) { c.ZeroCopy = true }), nil, "the device copies"},
 		{"planned for other rings", nil, []dataplane.PortConfig{config("c0", 2)}, nil, "netmap: port c0: 1 RX and 1 TX rings, planned for 2 and 2"},
 		{"mtu beyond the buffers", func(_ *fake.Kernel, c *fake.Card) { c.MTU = 9000 }, card(none), nil, "mtu 9000 needs buffers of 9018 bytes, they have 2048: "},
@@ -1038,8 +1039,8 @@ func TestInfo(t *testing.T) {
 	}
 }
 
-// TestBufSize sets the size before the first registration, and says so where
-// it is too late.
+// TestBufSize sets the size before the first registration and restores it at
+// once, also on errors, and says so where it is too late.
 func TestBufSize(t *testing.T) {
 	r, _ := newRig(t, fake.Card{}, fake.Card{})
 	a, b := config("c0", 1), config("c1", 1)
@@ -1051,6 +1052,9 @@ func TestBufSize(t *testing.T) {
 	_, err := netmap.Open([]dataplane.PortConfig{b}, r.options())
 	if err == nil || !strings.Contains(err.Error(), "buffers have 2112 bytes, not 4096: another program") {
 		t.Errorf("got %v", err)
+	}
+	if n := r.BufSize(); n != fake.DefaultParams.BufSize {
+		t.Errorf("the next region would have buffers of %d bytes, want %d", n, fake.DefaultParams.BufSize)
 	}
 }
 

@@ -160,22 +160,18 @@ func Open(cfgs []dataplane.PortConfig, opt Options) (_ []*dataplane.Port, err er
 		}
 		opened = append(opened, p)
 	}
-	if err := setBufSize(k, cfgs); err != nil {
+	restore, err := setBufSize(k, cfgs)
+	if err != nil {
 		return nil, err
 	}
-	// All control descriptors first: none of what follows resets a card.
-	regions := map[uint16]*region{}
-	for _, step := range []func(*port) error{
-		func(p *port) error { return p.enter(regions) },
-		(*port).openQueues,
-	} {
-		for _, p := range opened {
-			if err := step(p); errors.Is(err, unix.ENOMEM) {
-				return nil, fmt.Errorf("netmap: port %s: %w: %s", p.cfg.Name, err, need(opened, p))
-			} else if err != nil {
-				return nil, fmt.Errorf("netmap: port %s: %w", p.cfg.Name, err)
-			}
-		}
+	err = enterAll(opened)
+	// The kernel looks at the size when a region gets its first user: it need not
+	// stay changed for longer, nor after a killed nmfwd.
+	if err := restore(); err != nil {
+		opt.Note(fmt.Sprintf("netmap: the buffer size is not restored: %v", err))
+	}
+	if err != nil {
+		return nil, err
 	}
 	ports := make([]*dataplane.Port, len(opened))
 	for i, p := range opened {
@@ -197,25 +193,45 @@ func Open(cfgs []dataplane.PortConfig, opt Options) (_ []*dataplane.Port, err er
 	return ports, nil
 }
 
-// setBufSize asks for the buffer size that the ports want.
-func setBufSize(k Kernel, cfgs []dataplane.PortConfig) error {
+// enterAll opens all descriptors of ports, those of control first: none of the
+// others resets a card.
+func enterAll(ports []*port) error {
+	regions := map[uint16]*region{}
+	for _, step := range []func(*port) error{
+		func(p *port) error { return p.enter(regions) },
+		(*port).openQueues,
+	} {
+		for _, p := range ports {
+			if err := step(p); errors.Is(err, unix.ENOMEM) {
+				return fmt.Errorf("netmap: port %s: %w: %s", p.cfg.Name, err, need(ports, p))
+			} else if err != nil {
+				return fmt.Errorf("netmap: port %s: %w", p.cfg.Name, err)
+			}
+		}
+	}
+	return nil
+}
+
+// setBufSize asks for the buffer size that the ports want, and returns what
+// makes it as it was before.
+func setBufSize(k Kernel, cfgs []dataplane.PortConfig) (restore func() error, err error) {
 	size := 0
 	for _, c := range cfgs {
 		if c.BufSize == 0 || c.BufSize == size {
 			continue
 		}
 		if size != 0 {
-			return fmt.Errorf("netmap: port %s: buffers of %d bytes are asked for, elsewhere of %d: all ports have one size", c.Name, c.BufSize, size)
+			return nil, fmt.Errorf("netmap: port %s: buffers of %d bytes are asked for, elsewhere of %d: all ports have one size", c.Name, c.BufSize, size)
 		}
 		size = c.BufSize
 	}
 	if size == 0 {
-		return nil
+		return func() error { return nil }, nil
 	}
-	if err := k.SetBufSize(size); err != nil {
-		return fmt.Errorf("netmap: set the buffer size to %d: %w", size, err)
+	if restore, err = k.SetBufSize(size); err != nil {
+		return nil, fmt.Errorf("netmap: set the buffer size to %d: %w", size, err)
 	}
-	return nil
+	return restore, nil
 }
 
 // newPort checks what can be before the kernel is asked, and locks the port.
@@ -237,6 +253,9 @@ func newPort(k Kernel, cfg dataplane.PortConfig, opt Options) (*port, error) {
 		}
 		if cfg.Native && !p.iface.Native {
 			return nil, fmt.Errorf("netmap: port %s: driver %s has no native netmap support", cfg.Name, p.iface.Driver)
+		}
+		if len(cfg.VLANs) > 0 && !p.iface.Native {
+			return nil, fmt.Errorf("netmap: port %s: netmap is emulated on it, which loses VLAN tags: vlan lines need a driver that supports netmap, which %s does not, or driver afxdp", cfg.Name, p.iface.Driver)
 		}
 		_, p.hadCarrier, _ = k.Link(name)
 	}

@@ -377,11 +377,25 @@ func (k *Kernel) Open() (int, error) {
 func (k *Kernel) Pollable() bool { return k.Polls }
 
 // SetBufSize implements netmap.Kernel.
-func (k *Kernel) SetBufSize(size int) error {
+func (k *Kernel) SetBufSize(size int) (restore func() error, err error) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
+	old := k.params.BufSize
 	k.params.BufSize = size
-	return nil
+	return func() error {
+		k.mu.Lock()
+		defer k.mu.Unlock()
+		k.params.BufSize = old
+		return nil
+	}, nil
+}
+
+// BufSize returns the size of buffers in regions that get their first user from
+// now on.
+func (k *Kernel) BufSize() int {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	return k.params.BufSize
 }
 
 // Interface implements netmap.Kernel.
