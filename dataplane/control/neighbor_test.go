@@ -407,7 +407,7 @@ func TestGateways(t *testing.T) {
 func TestAnnounces(t *testing.T) {
 	r := newRig(t, func(s *Spec) { s.Ports[1].Host = true })
 	r.announceSoon(0, false)
-	r.announceSoon(1, false)
+	r.announceSoon(1, true)
 	r.pass(time.Minute)
 	once := []string{
 		"neighbor advertisement " + ndp.LinkLocal(macA).String() + " from " + ndp.LinkLocal(macA).String() + " to 333300000001",
