@@ -354,6 +354,10 @@ func (w *Worker) divert(st *State, q *rxQueue, d *decision, p []byte, s []Slot) 
 		}
 		q.tally.add(cDropped+int(DropPuntFull), 1)
 	case v == verdict(DropNoNeighbor):
+		if !st.Ports[d.adj.Port].Up { // nobody to be found there
+			q.tally.add(cDropped+int(DropLinkDown), 1)
+			break
+		}
 		if w.puntUnknown(q, d, p, s) {
 			break
 		}

@@ -408,8 +408,10 @@ func (c *Control) systemReady() <-chan struct{} {
 	return c.system.Ready()
 }
 
-// follow takes what the system said.
+// follow takes what the system said. It forgets the neighbors of a link that goes
+// down: that link is seen first, so that packets are dropped for the right reason.
 func (c *Control) follow() {
+	c.watchLinks()
 	now := c.now()
 	c.system.Take(func(u neigh.Update) { c.neighbors.Follow(now, u) })
 }

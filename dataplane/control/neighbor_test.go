@@ -402,6 +402,62 @@ func TestGateways(t *testing.T) {
 	}
 }
 
+// TestLinkDown: nobody is asked for on a link that is down, and what did not
+// answer there is asked for again when it comes back.
+func TestLinkDown(t *testing.T) {
+	r := newRig(t, func(s *Spec) { s.Neighbors = nil })
+	r.neighbors.Keep(r.now(), r.keep)
+	r.pass(4 * time.Second) // the gateways do not answer
+	r.took(1)
+	link := func(up bool) {
+		r.ports[1].SetLink(up)
+		r.watchLinks()
+		clear(r.announced)
+		r.step()
+	}
+	link(false)
+	r.deliver(0, packetTo("198.19.0.99", 1), packetTo("2001:2:0:8000::99", 2), packetTo("198.19.10.1", 3))
+	r.want("down", 1)
+	var s dataplane.Snapshot
+	r.router.Snapshot(&s)
+	if n := s.Ports[0].RX[0].Dropped[dataplane.DropLinkDown]; n != 3 {
+		t.Errorf("%d packets dropped for a link that is down, want 3", n)
+	}
+	link(true)
+	got := r.took(1)
+	slices.Sort(got)
+	want := []string{"neighbor solicitation 2001:2:0:8000::203 from 2001:2:0:8000::205 to 3333ff000203", "who has 198.19.0.203 tell 198.19.0.205 to ffffffffffff"}
+	if !slices.Equal(got, want) {
+		t.Errorf("up again: got %q, want %q", got, want)
+	}
+	r.deliver(0, packetTo("198.19.0.99", 4))
+	r.want("another neighbor", 1, "who has 198.19.0.99 tell 198.19.0.205 to ffffffffffff")
+	r.accounted()
+}
+
+// TestLinkGone: the system forgets the neighbors of a link that goes down, and
+// the link is seen to be down before that.
+func TestLinkGone(t *testing.T) {
+	r := newRig(t, func(s *Spec) { s.Ports[1].Host, s.Ports[1].Source = true, neigh.System })
+	var sys system
+	r.FollowSystem(&sys)
+	u := neigh.Update{Entry: neigh.Entry{Key: neigh.Key{Port: 1, Addr: netip.MustParseAddr("198.19.0.99")}, MAC: macH, State: neigh.Reachable}}
+	sys.news = []neigh.Update{u}
+	r.follow()
+	r.step()
+	r.ports[1].SetLink(false)
+	u.Gone = true
+	sys.news = []neigh.Update{u}
+	r.follow()
+	r.step()
+	r.deliver(0, packetTo("198.19.0.99", 1))
+	var s dataplane.Snapshot
+	r.router.Snapshot(&s)
+	if n := s.Ports[0].RX[0].Dropped[dataplane.DropLinkDown]; n != 1 || len(sys.asked) != 0 {
+		t.Errorf("%d packets dropped for a link that is down, %d questions, want 1 and 0", n, len(sys.asked))
+	}
+}
+
 // TestAnnounces: addresses are announced twice where the router owns them, and
 // again when the link comes back (B81).
 func TestAnnounces(t *testing.T) {

@@ -135,11 +135,19 @@ func (t *Table) Keep(now time.Duration, keys map[Key]bool) {
 }
 
 // Doubt says that the link of a port was lost and is back: what is behind it may
-// be another one. What was known to work is verified before its time.
+// be another one. What was known to work is verified before its time, and what
+// did not answer is asked for again: gateways at once, others when a packet comes.
 func (t *Table) Doubt(now time.Duration, port uint16) {
 	for _, e := range t.entries {
-		if e.Port == port && (e.State == Reachable || e.State == Delay) && t.ports[port].source == Link {
+		switch {
+		case e.Port != port:
+		case (e.State == Reachable || e.State == Delay) && t.ports[port].source == Link:
 			t.stale(now, e)
+		case e.unanswered() && e.kept:
+			e.asks = 0
+			t.ask(now, e)
+		case e.State == Failed:
+			t.remove(e)
 		}
 	}
 }

@@ -341,6 +341,25 @@ func TestLife(t *testing.T) {
 			{54*s + 1, "", nil},
 			{54*s + 1, "use wait", []string{"ask 198.18.0.203"}},
 		}},
+		{"gateway whose link comes up", []step{
+			{0, "keep", []string{"ask 198.18.0.203"}},
+			{1 * s, "", []string{"ask 198.18.0.203"}},
+			{1*s + 1, "again", []string{"ask 198.18.0.203"}},
+			{2*s + 1, "", []string{"ask 198.18.0.203"}},
+			{3*s + 1, "", []string{"ask 198.18.0.203"}},
+			{4*s + 1, "", []string{"unreachable 198.18.0.203"}},
+			{4*s + 2, "again", []string{"ask 198.18.0.203"}},
+		}},
+		{"other one whose link comes up", []step{
+			{0, "use wait", []string{"ask 198.18.0.203"}},
+			{1, "again", nil},
+			{1 * s, "", []string{"ask 198.18.0.203"}},
+			{2 * s, "", []string{"ask 198.18.0.203"}},
+			{3 * s, "", []string{"unreachable 198.18.0.203"}},
+			{3*s + 1, "use no answer", nil},
+			{3*s + 2, "again", nil},
+			{3*s + 3, "use wait", []string{"ask 198.18.0.203"}},
+		}},
 		{"gateway that was stale", []step{
 			{0, "heard", []string{"known 198.18.0.203 mac1 stale"}},
 			{1, "keep", []string{"known 198.18.0.203 mac1"}},
@@ -365,6 +384,8 @@ func TestLife(t *testing.T) {
 					tab.Heard(st.at, port, gateway.Addr, mac1)
 				case "keep":
 					tab.Keep(st.at, map[Key]bool{gateway: true})
+				case "again":
+					tab.Doubt(st.at, 0)
 				case "let":
 					tab.Keep(st.at, nil)
 				}

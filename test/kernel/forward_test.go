@@ -3,7 +3,6 @@
 package kernel
 
 import (
-	"bufio"
 	"context"
 	"encoding/json"
 	"errors"
@@ -11,8 +10,6 @@ import (
 	"io"
 	"net"
 	"net/netip"
-	"os"
-	"os/exec"
 	"strings"
 	"syscall"
 	"testing"
@@ -56,11 +53,8 @@ func TestPing(t *testing.T) {
 
 // TestIperf runs iperf3 both ways.
 func TestIperf(t *testing.T) {
-	if _, err := exec.LookPath("iperf3"); err != nil {
-		t.Fatalf("iperf3 is needed: apt-get install iperf3: %v", err)
-	}
 	b := newBed(t)
-	iperfServer(b, "5201")
+	iperfServer(t, b.Receiver, "5201")
 	for _, f := range families {
 		for _, proto := range []struct {
 			name string
@@ -97,44 +91,6 @@ func TestIperf(t *testing.T) {
 		}
 	}
 	b.stop()
-}
-
-// iperfServer starts a server in the receiver and waits until it listens.
-func iperfServer(b *bed, port string) {
-	b.Helper()
-	r, w, err := os.Pipe()
-	if err != nil {
-		b.Fatal(err)
-	}
-	defer w.Close()
-	cmd := exec.Command("iperf3", "-s", "-p", port, "--forceflush")
-	cmd.Stdout, cmd.Stderr = w, w
-	if err := b.Receiver.Start(cmd); err != nil {
-		b.Fatal(err)
-	}
-	listening := make(chan error, 1)
-	go func() {
-		defer r.Close()
-		s := bufio.NewScanner(r)
-		for s.Scan() {
-			if strings.Contains(s.Text(), "listening") {
-				listening <- nil
-				break
-			}
-		}
-		if s.Err() != nil {
-			listening <- s.Err()
-		}
-		_, _ = io.Copy(io.Discard, r) // ends with the server
-	}()
-	select {
-	case err := <-listening:
-		if err != nil {
-			b.Fatal(err)
-		}
-	case <-time.After(10 * time.Second):
-		b.Fatal("iperf3 does not listen")
-	}
 }
 
 // udpOverruns returns how many packets the end hosts received for iperf3 while

@@ -6,7 +6,6 @@ import (
 	"context"
 	"fmt"
 	"net"
-	"os/exec"
 	"strings"
 	"testing"
 	"time"
@@ -65,10 +64,7 @@ func TestNeighbors(t *testing.T) {
 				b.scrape().Sum("nmfwd_neighbors", `state="stale"`) + b.scrape().Sum("nmfwd_neighbors", `state="probe"`); n < 4 {
 				t.Errorf("%.0f neighbors known, want 4 at least", n)
 			}
-			if _, err := exec.LookPath("iperf3"); err != nil {
-				t.Fatalf("iperf3 is needed: apt-get install iperf3: %v", err)
-			}
-			iperfServer(b, "5201")
+			iperfServer(t, b.Receiver, "5201")
 			for _, f := range families {
 				for _, way := range []string{"", "-R"} {
 					args := []string{"-c", apu2.ReceiverAddrs[f.index].Addr().String(), "-p", "5201", "-t", "1", "-J"}

@@ -3,11 +3,8 @@
 package kernel
 
 import (
-	"context"
 	"fmt"
 	"net/netip"
-	"os"
-	"path/filepath"
 	"regexp"
 	"slices"
 	"strings"
@@ -16,158 +13,7 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
-
-	"nmfwd/test/lab/apu2"
-	"nmfwd/test/netns"
 )
-
-// A chain is a row of routers between two kernels:
-//
-//	source            r1               r2                   sink
-//	s0 .2 ---- .1 r1a  r1b .1 ---- .2 r2a  r2b .1 ---- .2 k0
-//	   10.7.0.0/24        10.7.1.0/24         10.7.2.0/24
-//
-// and in the same way 2001:db8:7:N::/64. Nobody has a static neighbor.
-type chain struct {
-	*testing.T
-	source, sink *netns.Namespace
-	routers      []*apu2.NMFWD
-	dst          [2]netip.Addr   // the sink, by family
-	hops         [2][]netip.Addr // what a trace shows, by family
-}
-
-// net4 and net6 return address n of network i.
-func net4(i, n int) netip.Prefix { return netip.MustParsePrefix(fmt.Sprintf("10.7.%d.%d/24", i, n)) }
-func net6(i, n int) netip.Prefix {
-	return netip.MustParsePrefix(fmt.Sprintf("2001:db8:7:%d::%d/64", i, n))
-}
-
-// newChain starts n routers. The networks have the MTUs given, or 1500, and the
-// ports of routers the words.
-func newChain(t *testing.T, n int, words string, mtus ...int) *chain {
-	t.Helper()
-	c := &chain{T: t}
-	space := func(name string) *netns.Namespace {
-		ns, err := netns.New(name)
-		if err != nil {
-			t.Fatal(err)
-		}
-		t.Cleanup(func() {
-			if err := ns.Close(); err != nil {
-				t.Error(err)
-			}
-		})
-		return ns
-	}
-	must := func(err error) {
-		t.Helper()
-		if err != nil {
-			t.Fatal(err)
-		}
-	}
-	c.source, c.sink = space("source"), space("sink")
-	left, leftPort := c.source, "s0"
-	spaces := make([]*netns.Namespace, n)
-	for i := range n + 1 {
-		right, rightPort := c.sink, "k0"
-		if i < n {
-			right, rightPort = space(fmt.Sprintf("r%d", i+1)), fmt.Sprintf("r%da", i+1)
-			spaces[i] = right
-		}
-		lower, upper := 1, 2 // the router nearer to the source has .1, the source .2
-		if i == 0 {
-			lower, upper = 2, 1
-		}
-		must(netns.Join(
-			netns.Port{NS: left, Name: leftPort, Addrs: []netip.Prefix{net4(i, lower), net6(i, lower)}, Queues: 1},
-			netns.Port{NS: right, Name: rightPort, Addrs: []netip.Prefix{net4(i, upper), net6(i, upper)}, Queues: 1}))
-		if i < len(mtus) {
-			must(left.SetMTU(leftPort, mtus[i]))
-			must(right.SetMTU(rightPort, mtus[i]))
-		}
-		c.hops[0] = append(c.hops[0], net4(i, upper).Addr())
-		c.hops[1] = append(c.hops[1], net6(i, upper).Addr())
-		left, leftPort = right, fmt.Sprintf("r%db", i+1)
-	}
-	c.dst = [2]netip.Addr{net4(n, 2).Addr(), net6(n, 2).Addr()}
-	all := []netip.Prefix{netip.MustParsePrefix("10.7.0.0/16"), netip.MustParsePrefix("2001:db8:7::/48")}
-	for i, gw := range []netip.Addr{net4(0, 1).Addr(), net6(0, 1).Addr()} {
-		must(c.source.AddRoute(all[i], gw))
-	}
-	for i, gw := range []netip.Addr{net4(n, 1).Addr(), net6(n, 1).Addr()} {
-		must(c.sink.AddRoute(all[i], gw))
-	}
-	must(c.source.SetFeature("s0", netns.TXChecksum, false))
-	must(c.sink.SetFeature("k0", netns.TXChecksum, false))
-	for i, ns := range spaces {
-		l := &apu2.Lab{Router: ns}
-		must(l.Forward(false))
-		var s strings.Builder
-		fmt.Fprintf(&s, "listen metrics %s\n", apu2.MetricsAddr)
-		a, b := fmt.Sprintf("r%da", i+1), fmt.Sprintf("r%db", i+1)
-		up := 2
-		if i == 0 {
-			up = 1
-		}
-		fmt.Fprintf(&s, "port %s %v %v %s\n", a, net4(i, up), net6(i, up), words)
-		fmt.Fprintf(&s, "port %s %v %v %s\n", b, net4(i+1, 1), net6(i+1, 1), words)
-		if i > 0 {
-			fmt.Fprintf(&s, "route default via %v\nroute default via %v\n", net4(i, 1).Addr(), net6(i, 1).Addr())
-		}
-		for j := i + 2; j <= n; j++ {
-			fmt.Fprintf(&s, "route %v via %v\nroute %v via %v\n", net4(j, 0).Masked(), net4(i+1, 2).Addr(), net6(j, 0).Masked(), net6(i+1, 2).Addr())
-		}
-		file := filepath.Join(t.TempDir(), fmt.Sprintf("r%d.conf", i+1))
-		must(os.WriteFile(file, []byte(s.String()), 0o644))
-		ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
-		fwd, err := l.StartNMFWD(ctx, program, file, &logged{t: t})
-		cancel()
-		must(err)
-		c.routers = append(c.routers, fwd)
-	}
-	return c
-}
-
-// run runs a program at the source.
-func (c *chain) run(name string, args ...string) (string, error) {
-	c.Helper()
-	ctx, cancel := context.WithTimeout(c.Context(), 40*time.Second)
-	defer cancel()
-	out, err := c.source.Output(ctx, name, args...)
-	c.Logf("%s %s\n%s", name, strings.Join(args, " "), out)
-	return out, err
-}
-
-// known makes all neighbors on the way known.
-func (c *chain) known() {
-	c.Helper()
-	for f, dst := range c.dst {
-		eventually(c.T, func() error {
-			p, err := c.source.NewPinger(dst)
-			if err != nil {
-				return err
-			}
-			defer p.Close()
-			if err := p.Ping(8, time.Second); err != nil {
-				return fmt.Errorf("family %d: %w", f, err)
-			}
-			return nil
-		})
-	}
-}
-
-// stop ends the routers, whose packets must be accounted for.
-func (c *chain) stop() {
-	c.Helper()
-	for _, r := range c.routers {
-		if _, err := r.AtRest(c.Context()); err != nil {
-			c.Error(err)
-		}
-		if err := r.Stop(); err != nil {
-			c.Error(err)
-		}
-	}
-}
 
 // hop is a line of traceroute: its number and what it found.
 var hop = regexp.MustCompile(`(?m)^ *(\d+)  ([0-9a-f.:]+|\*)`)
@@ -177,7 +23,7 @@ var hop = regexp.MustCompile(`(?m)^ *(\d+)  ([0-9a-f.:]+|\*)`)
 func TestTraceroute(t *testing.T) {
 	for _, routers := range []int{1, 3} {
 		t.Run(fmt.Sprintf("%d routers", routers), func(t *testing.T) {
-			c := newChain(t, routers, "")
+			c := newChain(t, chainOf{routers: routers})
 			c.known()
 			for f, version := range []string{"-4", "-6"} {
 				for _, proto := range []string{"-U", "-I", "-T"} {
@@ -208,7 +54,7 @@ func TestTraceroute(t *testing.T) {
 // TestPathMTU: tracepath finds a narrow network in the middle; pings that may be
 // fragmented get through it, and those that may not learn its MTU.
 func TestPathMTU(t *testing.T) {
-	c := newChain(t, 3, "", 1500, 1500, 1400, 1500)
+	c := newChain(t, chainOf{routers: 3, mtus: []int{1500, 1500, 1400, 1500}})
 	c.known()
 	// Before the source knows the MTU, and makes fragments itself.
 	for _, size := range []int{1372, 1373, 1380, 1400, 1472, 2000, 8000} {
@@ -241,7 +87,7 @@ func TestPathMTU(t *testing.T) {
 // TestPingRouter: without a host the router answers by itself, for every address
 // at every port, and says that nothing listens on UDP.
 func TestPingRouter(t *testing.T) {
-	c := newChain(t, 1, "host off")
+	c := newChain(t, chainOf{routers: 1, words: "host off"})
 	c.known()
 	for _, dst := range []string{"10.7.0.1", "10.7.1.1", "2001:db8:7:0::1", "2001:db8:7:1::1"} {
 		p, err := c.source.NewPinger(netip.MustParseAddr(dst))
@@ -277,7 +123,7 @@ func TestPingRouter(t *testing.T) {
 // neither keep pings through the router from arriving nor get more errors than
 // the rate.
 func TestTTLFlood(t *testing.T) {
-	c := newChain(t, 1, "")
+	c := newChain(t, chainOf{routers: 1})
 	c.known()
 	p, err := c.source.NewPinger(c.dst[0])
 	if err != nil {
