@@ -21,6 +21,17 @@ func (r *Region) head(s *Slot) head {
 	return head{unsafe.Add(unsafe.Pointer(unsafe.SliceData(r.mem)), uintptr(s.Buf)*uintptr(r.stride)+uintptr(s.Off))}
 }
 
+// ShortCopy is how many bytes CopyShort copies.
+const ShortCopy = 64
+
+// CopyShort copies the first ShortCopy bytes of buffer n of region from to buffer
+// b of r, without a call or a bounds check: both buffers must lie in their regions
+// and have as many bytes.
+func (r *Region) CopyShort(b uint32, from *Region, n uint32) {
+	type short struct{ _, _, _, _ [ShortCopy / 4]byte }
+	*(*short)(r.head(&Slot{Buf: b}).p) = *(*short)(from.head(&Slot{Buf: n}).p)
+}
+
 func (h head) u8(n uintptr) uint8   { return *(*uint8)(unsafe.Add(h.p, n)) }
 func (h head) u32(n uintptr) uint32 { return *(*uint32)(unsafe.Add(h.p, n)) }
 func (h head) u64(n uintptr) uint64 { return *(*uint64)(unsafe.Add(h.p, n)) }

@@ -15,7 +15,7 @@ func TestInlines(t *testing.T) {
 	}
 	for _, f := range []string{
 		"(*Region).head", "head.u8", "head.u32", "head.be16", "head.be32", "head.be64", "head.destination",
-		"head.valid4", "head.setHeader", "head.decrement4", "head.decrement6",
+		"(*Region).CopyShort", "head.valid4", "head.setHeader", "head.decrement4", "head.decrement6",
 		"(*Region).Bytes", "(*Region).Buffer", "(*tally).add", "FrameSlots", "Sum20", "MACOf",
 	} {
 		if !bytes.Contains(out, []byte("can inline "+f)) {

@@ -328,6 +328,8 @@ func TestSend(t *testing.T) {
 		{"short", []int{14, 59}, nil, false, 2, []int{60, 60}},
 		{"short, copied", []int{14, 59}, nil, true, 2, []int{60, 60}},
 		{"empty", []int{0}, nil, false, 1, []int{60}},
+		{"around 64, copied", []int{60, 60, 64, 64, 65, 65}, nil, true, 6, []int{60, 60, 64, 64, 65, 65}},
+		{"short among others", []int{60, 59, 61, 62, 14, 63}, nil, false, 6, []int{60, 60, 61, 62, 60, 63}},
 		{"as long as a buffer", []int{2048}, nil, false, 1, []int{2048}},
 		{"too long", []int{2049}, nil, true, 0, nil},
 		{"too long behind others", []int{60, 61, 2049, 62}, nil, true, 2, []int{60, 61}},
@@ -357,7 +359,7 @@ func TestSend(t *testing.T) {
 			for i, l := range tt.lens {
 				slot := dataplane.Slot{Buf: bufs[i], Len: uint16(l)}
 				if tt.foreign {
-					slot.Buf, slot.Off = uint32(i), 3
+					slot.Buf, slot.Off = uint32(i), uint16(i%2*3)
 				}
 				if tt.flags != nil {
 					slot.Flags = tt.flags[i]
@@ -365,6 +367,7 @@ func TestSend(t *testing.T) {
 				for k := range from.Buffer(slot.Buf) {
 					from.Buffer(slot.Buf)[k] = 0xee
 				}
+				clear(from.Buffer(slot.Buf)[:slot.Off])
 				s = append(s, slot)
 			}
 			if got := q.TX.Send(from, s); got != tt.want {
@@ -664,6 +667,39 @@ func TestReport(t *testing.T) {
 	if n := netmap.Free(q.TX); n != 63 {
 		t.Errorf("%d slots are free, want 63", n)
 	}
+}
+
+// TestReportInBurst sends bursts longer than the quarter of a ring that may go
+// without a report, across the ring's end.
+func TestReportInBurst(t *testing.T) {
+	r, _ := newRig(t, fake.Card{TXSlots: 64})
+	cfg := config("c0", 1)
+	cfg.Spare = 40
+	q := r.open(cfg)[0].Queues[0]
+	bufs, err := q.TX.Region().Take(40)
+	if err != nil {
+		t.Fatal(err)
+	}
+	at := 0
+	for range 5 {
+		s := make([]dataplane.Slot, len(bufs))
+		for i := range s {
+			s[i] = dataplane.Slot{Buf: bufs[i], Len: 60}
+		}
+		if n := q.TX.Send(q.TX.Region(), s); n != len(s) {
+			t.Fatalf("%d slots taken, want %d", n, len(s))
+		}
+		for i := range s {
+			bufs[i] = s[i].Buf
+			want := i == 15 || i == 31 || i == 39
+			if got := netmap.TXSlot(q.TX, (at+i)%64).Flags&abi.Report != 0; got != want {
+				t.Errorf("slot %d of a burst from slot %d on is reported: %v, want %v", i, at, got, want)
+			}
+		}
+		at = (at + len(s)) % 64
+		r.poll(q.Descriptor)
+	}
+	q.TX.Region().Give(bufs)
 }
 
 // TestFullRing fills a TX ring, whose slots the kernel takes back in a sync

@@ -76,6 +76,18 @@ func (q *rx) Recv(s []dataplane.Slot) int {
 		}
 		sl := &q.slots[i]
 		if sl.Flags&abi.MoreFrag == 0 && !q.broken {
+			// Plain frames, up to the end of the ring.
+			end := tail
+			if end < i {
+				end = uint32(len(q.slots))
+			}
+			if k := plain(s[n:], q.slots[i:end], q.bufs-abi.FirstBuffer, r.BufSize); k > 0 {
+				n += k
+				if i += uint32(k); i == uint32(len(q.slots)) {
+					i = 0
+				}
+				continue
+			}
 			if !q.valid(sl.BufIdx) {
 				q.passOver(i)
 			} else {
@@ -98,6 +110,23 @@ func (q *rx) Recv(s []dataplane.Slot) int {
 	r.Cur = cur
 	if len(q.bad) > 0 {
 		q.pass()
+	}
+	return n
+}
+
+// plain takes frames from slots of the ring, as far as they are what nearly all
+// are: in one slot, in one of bufs buffers that are not reserved and no longer
+// than size bytes.
+func plain(s []dataplane.Slot, ring []abi.Slot, bufs, size uint32) int {
+	n := min(len(s), len(ring))
+	s, ring = s[:n], ring[:n]
+	for i := range s {
+		sl, t := &ring[i], &s[i]
+		b, length := sl.BufIdx, sl.Len
+		if sl.Flags&abi.MoreFrag != 0 || uint32(length) > size || b-abi.FirstBuffer >= bufs {
+			return i
+		}
+		t.Buf, t.Off, t.Len, t.Flags = b, 0, length, 0
 	}
 	return n
 }
@@ -178,23 +207,38 @@ func (q *rx) Release(free []uint32) {
 		panic("netmap: more buffers released than received")
 	}
 	i := q.rel
-	for _, b := range free {
+	for len(free) > 0 {
+		// Up to the end of the ring or a slot that is passed over.
+		end := uint32(min(len(q.slots), int(i)+len(free)))
+		if len(q.bad) > 0 && q.bad[0] >= i {
+			end = min(end, q.bad[0])
+		}
+		repay(q.slots[i:end], free)
+		free = free[end-i:]
+		if i = end; i == uint32(len(q.slots)) {
+			i = 0
+		}
 		for len(q.bad) > 0 && q.bad[0] == i {
 			q.bad = q.bad[1:]
 			i = q.after(i)
 		}
-		sl := &q.slots[i]
-		if sl.BufIdx != b {
-			sl.BufIdx = b
-			sl.Flags = abi.BufChanged
-		} else {
-			sl.Flags &= abi.BufChanged
-		}
-		i = q.after(i)
 	}
 	q.advance(i)
 	if len(q.bad) > 0 {
 		q.pass()
+	}
+}
+
+// repay gives slots of the ring a buffer each.
+func repay(ring []abi.Slot, free []uint32) {
+	free = free[:len(ring)]
+	for i := range ring {
+		sl, b := &ring[i], free[i]
+		if sl.BufIdx != b {
+			sl.BufIdx, sl.Flags = b, abi.BufChanged
+		} else {
+			sl.Flags &= abi.BufChanged
+		}
 	}
 }
 

@@ -2,6 +2,7 @@ package netmap
 
 import (
 	"fmt"
+	"math"
 	"sync/atomic"
 
 	"nmfwd/dataplane"
@@ -22,10 +23,10 @@ type tx struct {
 	state  *atomic.Uint32 // the port's
 	sync   func() error   // gives the ring to the kernel and takes sent slots back
 
-	unreported uint32 // slots since the last one with abi.Report
-	queued     bool   // slots were filled since the last sync or poll
-	synced     bool   // Send has synced since the last Before
-	err        error  // met in Send, for Before
+	unreported int   // slots since the last one with abi.Report
+	queued     bool  // slots were filled since the last sync or poll
+	synced     bool  // Send has synced since the last Before
+	err        error // met in Send, for Before
 
 	refused atomic.Uint64 // frames that can never be sent
 	stuck   atomic.Uint32 // 1 + tail of the ring while it is low, 0 while it is not
@@ -85,36 +86,24 @@ func (q *tx) Send(from *dataplane.Region, s []dataplane.Slot) int {
 		free = q.free()
 	}
 	r := q.ring
-	i, k := r.Head, 0
-	last, every := i, uint32(len(q.slots)/4)
-	slots, swap, size, bufs, least := q.slots, from == q.region, r.BufSize, q.bufs-abi.FirstBuffer, q.least
+	i, k, last := int(r.Head), 0, 0
 	for k < len(s) {
-		// The common case of what the rest of the loop does: a frame in one slot
-		// that only has to be exchanged, or copied.
-		if t := &s[k]; free > 0 && t.Flags&dataplane.More == 0 && t.Len >= least && uint32(t.Len) <= size && (t.Off == 0 || !swap) {
-			if sl := &slots[i]; sl.BufIdx-abi.FirstBuffer < bufs {
-				flags := uint16(abi.BufChanged)
-				if swap {
-					t.Buf, sl.BufIdx = sl.BufIdx, t.Buf
-				} else {
-					q.copy(sl.BufIdx, from, t)
-					flags &= sl.Flags
-				}
-				sl.Len, sl.Flags = t.Len, flags
-				if q.unreported++; q.unreported >= every {
-					q.unreported = 0
-					sl.Flags |= abi.Report
-				}
-				last = i
-				if i++; i == uint32(len(slots)) {
-					i = 0
-				}
-				k++
-				free--
-				continue
+		// Plain frames, up to the end of the ring or of what goes without a report.
+		n := min(len(s)-k, free, len(q.slots)-i, q.reportEvery()-q.unreported)
+		if n = q.plain(q.slots[i:i+n], from, s[k:k+n]); n > 0 {
+			last = i + n - 1
+			if q.unreported += n; q.unreported == q.reportEvery() {
+				q.unreported = 0
+				q.slots[last].Flags |= abi.Report
 			}
+			if i += n; i == len(q.slots) {
+				i = 0
+			}
+			k += n
+			free -= n
+			continue
 		}
-		n := 1
+		n = 1
 		if s[k].Flags&dataplane.More != 0 {
 			n = dataplane.FrameSlots(s[k:])
 		}
@@ -124,12 +113,12 @@ func (q *tx) Send(from *dataplane.Region, s []dataplane.Slot) int {
 		for j := k; j < k+n; j++ {
 			sl := &q.slots[i]
 			q.put(sl, from, &s[j])
-			if n == 1 && sl.Len < least {
-				clear(q.region.Buffer(sl.BufIdx)[sl.Len:least])
-				sl.Len = least
+			if n == 1 && sl.Len < q.least {
+				clear(q.region.Buffer(sl.BufIdx)[sl.Len:q.least])
+				sl.Len = q.least
 			}
 			last = i
-			if i++; i == uint32(len(q.slots)) {
+			if i++; i == len(q.slots) {
 				i = 0
 			}
 		}
@@ -139,15 +128,58 @@ func (q *tx) Send(from *dataplane.Region, s []dataplane.Slot) int {
 	if k > 0 {
 		q.slots[last].Flags |= abi.Report
 		q.unreported = 0
-		r.Head, r.Cur = i, i
+		r.Head, r.Cur = uint32(i), uint32(i)
 		q.queued = true
 	}
 	return k
 }
 
+// plain fills slots of the ring with as many frames of s, or less: as far as they
+// are what nearly all are, in one slot and neither short nor too long, and only
+// have to be exchanged or copied.
+func (q *tx) plain(ring []abi.Slot, from *dataplane.Region, s []dataplane.Slot) int {
+	least, span := q.least, uint16(min(q.ring.BufSize, math.MaxUint16))-q.least
+	if from == q.region {
+		return exchange(ring, s, q.bufs-abi.FirstBuffer, least, span)
+	}
+	to, bufs := q.region, q.bufs-abi.FirstBuffer
+	shortCopies := min(from.Stride(), to.Stride()) >= dataplane.ShortCopy
+	s = s[:len(ring)]
+	for i := range s {
+		sl, t := &ring[i], &s[i]
+		if t.Flags&dataplane.More != 0 || t.Len-least > span || sl.BufIdx-abi.FirstBuffer >= bufs {
+			return i
+		}
+		sl.Len = t.Len
+		sl.Flags &= abi.BufChanged
+		if t.Len <= dataplane.ShortCopy && t.Off == 0 && shortCopies {
+			to.CopyShort(sl.BufIdx, from, t.Buf)
+		} else {
+			copy(to.Buffer(sl.BufIdx), from.Bytes(t))
+		}
+	}
+	return len(ring)
+}
+
+// exchange is plain within a region of bufs buffers that are not reserved, for
+// frames of least to least+span bytes.
+func exchange(ring []abi.Slot, s []dataplane.Slot, bufs uint32, least, span uint16) int {
+	s = s[:len(ring)]
+	for i := range s {
+		sl, t := &ring[i], &s[i]
+		b := sl.BufIdx
+		if t.Flags&dataplane.More != 0 || t.Off != 0 || t.Len-least > span || b-abi.FirstBuffer >= bufs {
+			return i
+		}
+		sl.BufIdx, sl.Len, sl.Flags = t.Buf, t.Len, abi.BufChanged
+		t.Buf = b
+	}
+	return len(ring)
+}
+
 // fits reports whether the slots of one frame can go to the ring's slots from i
 // on.
-func (q *tx) fits(i uint32, s []dataplane.Slot) bool {
+func (q *tx) fits(i int, s []dataplane.Slot) bool {
 	for k := range s {
 		if uint32(s[k].Len) > q.ring.BufSize {
 			q.refused.Add(1)
@@ -157,7 +189,7 @@ func (q *tx) fits(i uint32, s []dataplane.Slot) bool {
 			q.err = fmt.Errorf("transmit: slot %d has buffer %d, of %d", i, b, q.bufs)
 			return false
 		}
-		if i++; i == uint32(len(q.slots)) {
+		if i++; i == len(q.slots) {
 			i = 0
 		}
 	}
@@ -181,27 +213,20 @@ func (q *tx) put(sl *abi.Slot, from *dataplane.Region, t *dataplane.Slot) {
 	sl.Len, sl.Flags = t.Len, flags|q.report()
 }
 
-// shortCopy is how much is copied of the shortest frames: more than they have,
-// at once.
-const shortCopy = 64
-
 // copy copies the frame of a slot to buffer b.
 func (q *tx) copy(b uint32, from *dataplane.Region, t *dataplane.Slot) {
-	dst := q.region.Buffer(b)
-	if t.Len <= shortCopy && t.Off == 0 {
-		if src := from.Buffer(t.Buf); len(src) >= shortCopy && len(dst) >= shortCopy {
-			*(*[shortCopy]byte)(dst) = *(*[shortCopy]byte)(src)
-			return
-		}
-	}
-	copy(dst, from.Bytes(t))
+	copy(q.region.Buffer(b), from.Bytes(t))
 }
+
+// reportEvery returns how many slots at most go without abi.Report: a quarter of
+// the ring.
+func (q *tx) reportEvery() int { return max(len(q.slots)/4, 1) }
 
 // report returns abi.Report for one slot in a quarter of the ring, besides the
 // last one of each burst: some drivers tell of completion only where they are
 // asked to.
 func (q *tx) report() uint16 {
-	if q.unreported++; q.unreported < uint32(len(q.slots)/4) {
+	if q.unreported++; q.unreported < q.reportEvery() {
 		return 0
 	}
 	q.unreported = 0
