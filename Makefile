@@ -11,7 +11,7 @@ TAGS     := integration,netmap
 VERSION  := $(shell git describe --always --dirty 2>/dev/null || echo unknown)
 STATIC   := CGO_ENABLED=0 GOOS=$(GOOS) GOARCH=$(GOARCH)
 
-.PHONY: help build install setup lab test check lint cross race fuzz bench test-netmap clean
+.PHONY: help build install setup lab test check lint cross race fuzz soak bench test-netmap clean
 
 help: ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 14
@@ -62,6 +62,9 @@ fuzz: ## run every fuzz target for FUZZTIME
 			echo "fuzz $$p $$f"; $(GO) test -run '^$$' -fuzz "^$$f\$$" -fuzztime $(FUZZTIME) -fuzzminimizetime 1s $$p || exit 1; \
 		done; \
 	done
+
+soak: ## run the tests that can last for hours in their long forms
+	SOAK=1 $(GO) test -count 1 -timeout 0 -v -run '^Test(Mix|Hairpin|Cycles|SingleQueue|Storm)$$' ./dataplane/netmap
 
 bench: ## measure nmfwd beside its peers in minutes (-quick); results in bench/results
 	$(GO) run ./bench -quick

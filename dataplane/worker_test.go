@@ -260,7 +260,7 @@ func checkFlows(t *testing.T, b *memport.Port, queues int, seq map[int]uint32) {
 	}
 }
 
-// TestStepAllocates nothing, whatever a packet's end is.
+// TestStepAllocates is case X28: nothing is allocated, whatever a packet's end is.
 func TestStepAllocates(t *testing.T) {
 	if raceEnabled {
 		t.Skip("the race detector allocates")

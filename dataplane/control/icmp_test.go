@@ -101,7 +101,8 @@ func TestSource(t *testing.T) {
 	}
 }
 
-// TestMessages: which errors are sent and counted, and why others are not.
+// TestMessages: which errors are sent and counted, to whom and about what (case
+// B77), and why others are not.
 func TestMessages(t *testing.T) {
 	big := udp4("198.19.10.1", 64, 1400)
 	big[6] = 0x40
@@ -148,6 +149,16 @@ func TestMessages(t *testing.T) {
 		}
 		if e := wire.Ethernet(got[0]); e.Destination() != g1 || e.Source() != macA || len(got[0]) < 60 {
 			t.Errorf("%s: got % x", c.name, got[0])
+		}
+		to, from, quote := got[0][14+16:14+20], c.packet[12:16], got[0][14+20+8:]
+		if f == 1 {
+			to, from, quote = got[0][14+24:14+40], c.packet[8:24], got[0][14+40+8:]
+		}
+		if !bytes.Equal(to, from) {
+			t.Errorf("%s: sent to %x, want %x", c.name, to, from)
+		}
+		if !bytes.HasPrefix(quote, c.packet[:20]) {
+			t.Errorf("%s: quotes %x, want %x", c.name, quote, c.packet)
 		}
 	}
 }

@@ -45,40 +45,48 @@ func newLab(t *testing.T, workers int, host, watch bool, cards ...fake.Card) *la
 	r, c := newRigOf(t, fake.Params{Ifs: 64, Rings: 64, Bufs: 8192, BufSize: 2048}, t.TempDir(), cards...)
 	r.Polls = false
 	l := &lab{rig: r, card: c, host: host}
-	var rings []dataplane.Rings
-	hosts := make([]bool, len(c))
-	for i, k := range c {
-		rings = append(rings, dataplane.Rings{RX: k.RXRings, TX: k.TXRings})
-		hosts[i] = host
-	}
-	plan := dataplane.MakePlan(rings, workers, workers)
-	var cfgs []dataplane.PortConfig
-	for i, k := range c {
-		cfgs = append(cfgs, dataplane.PortConfig{Name: k.Name, Host: host, Owners: plan.Ports[i], Spare: plan.Spare(hosts)})
-	}
 	opt := r.options()
 	if watch {
 		opt = netmap.Options{Kernel: r.Kernel, LockDir: r.locks}
 	}
 	opt.Note = func(s string) { t.Log(s) }
-	ports, err := netmap.Open(cfgs, opt)
-	if err != nil {
-		t.Fatal(err)
-	}
-	l.ports, r.ports = ports, ports
-	l.router, err = dataplane.NewRouter(ports, plan.Workers, dataplane.Options{Fault: func(err error) { t.Error(err) }})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		l.router.Stop()
-		l.router.Close()
-	})
-	for range c {
+	l.assemble(workers, opt)
+	t.Cleanup(l.disassemble)
+	return l
+}
+
+// assemble opens the cards and puts a router between them.
+func (l *lab) assemble(workers int, opt netmap.Options) {
+	l.t.Helper()
+	var rings []dataplane.Rings
+	hosts := make([]bool, len(l.card))
+	l.up = nil
+	for i, k := range l.card {
+		rings = append(rings, dataplane.Rings{RX: k.RXRings, TX: k.TXRings})
+		hosts[i] = l.host
 		l.up = append(l.up, true)
 	}
+	plan := dataplane.MakePlan(rings, workers, workers)
+	var cfgs []dataplane.PortConfig
+	for i, k := range l.card {
+		cfgs = append(cfgs, dataplane.PortConfig{Name: k.Name, Host: l.host, Owners: plan.Ports[i], Spare: plan.Spare(hosts)})
+	}
+	ports, err := netmap.Open(cfgs, opt)
+	if err != nil {
+		l.t.Fatal(err)
+	}
+	l.ports, l.rig.ports = ports, ports
+	l.router, err = dataplane.NewRouter(ports, plan.Workers, dataplane.Options{Fault: func(err error) { l.t.Error(err) }})
+	if err != nil {
+		l.t.Fatal(err)
+	}
 	l.publish()
-	return l
+}
+
+// disassemble ends the router. The ports are the rig's to close.
+func (l *lab) disassemble() {
+	l.router.Stop()
+	l.router.Close()
 }
 
 // publish hands a new state to the workers, as a reload does.
@@ -459,7 +467,7 @@ func TestTrailer(t *testing.T) {
 	}
 }
 
-// TestMix is case B63 in its short form: packets that are forwarded, dropped for
+// TestMix is case B63: packets that are forwarded, dropped for
 // many reasons and given to the host, at random, never lose a buffer.
 func TestMix(t *testing.T) {
 	l := newLab(t, 2, true, false, fake.Card{RXRings: 2, RXSlots: 64, TXSlots: 32}, fake.Card{TXSlots: 16})
@@ -474,7 +482,10 @@ func TestMix(t *testing.T) {
 		func(b []byte) []byte { return append(b, make([]byte, 4000)...) },
 	}
 	n := 1_000_000
-	if testing.Short() || raceEnabled {
+	switch {
+	case soak:
+		n = 1_000_000_000
+	case testing.Short() || raceEnabled:
 		n = 20_000
 	}
 	for k := range n {

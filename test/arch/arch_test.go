@@ -9,6 +9,7 @@ import (
 	"os"
 	"path"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -171,6 +172,26 @@ func TestNoRuntimeGOOS(t *testing.T) {
 		}
 		if strings.Contains(string(src), "runtime.GOOS") {
 			t.Errorf("%s: asks for the operating system at run time", f.name)
+		}
+	}
+}
+
+// TestMonotonic is case X26: nothing that runs goes by the clock on the wall,
+// which jumps. What is in the list tells the time of day to others.
+func TestMonotonic(t *testing.T) {
+	wall := regexp.MustCompile(`\.(Unix|UnixMilli|UnixMicro|UnixNano)\(\)|\.Round\(0\)`)
+	for _, f := range files(t) {
+		switch dir := strings.Split(f.pkg, "/")[0]; {
+		case strings.HasSuffix(f.name, "_test.go"), dir == "test", dir == "bench",
+			f.pkg == "dataplane/metrics", f.name == "dataplane/memport/capture.go":
+			continue
+		}
+		src, err := os.ReadFile(filepath.Join("..", "..", f.name))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if m := wall.Find(src); m != nil {
+			t.Errorf("%s: %s is the time of day", f.name, m)
 		}
 	}
 }
