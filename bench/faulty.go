@@ -20,6 +20,7 @@ var faultyFrames = []struct {
 	{"bad_checksum", dataplane.DropBadChecksum, v4, func(b []byte) []byte { b[24]++; return b }},
 	{"bad_options", dataplane.DropBadOptions, v4, withOptions(7, 0, 0, 0)},
 	{"source_route", dataplane.DropSourceRoute, v4, withOptions(131, 3, 4, 0)},
+	{"ip_option", dataplane.DropIPOption, v4, withOptions(7, 3, 4, 0)},
 	{"router_alert", dataplane.DropRouterAlert, v4, withOptions(148, 4, 0, 0)},
 	{"bad_ext", dataplane.DropBadExt, v6, func(b []byte) []byte { b[20], b[54], b[55] = 0, 17, 1; return b }},
 	{"not_our_mac", dataplane.DropNotOurMAC, v4, func(b []byte) []byte { b[5]++; return b }},

@@ -89,7 +89,7 @@ func NeedsRestart(running, next *Config) []Error {
 	}
 	for i, o := range options {
 		switch o.name {
-		case "icmp-rate", "icmp-source", "neighbors":
+		case "icmp-rate", "icmp-source", "ip-options", "neighbors":
 			continue
 		}
 		if o.print(&running.Options) != o.print(&next.Options) {

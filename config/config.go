@@ -153,6 +153,16 @@ const (
 	Egress                    // the port by which the error leaves (RFC 1812, 4.3.2.4)
 )
 
+// IPOptions says what becomes of IPv4 packets with options that RFC 7126 advises
+// routers to drop.
+type IPOptions uint8
+
+// The ways with such packets.
+const (
+	DropIPOptions    IPOptions = iota // but those for the router itself
+	ForwardIPOptions                  // unchanged, as if they had none, but for source routes
+)
+
 // HugePages says whether tables and regions lie in huge pages.
 type HugePages uint8
 
@@ -190,6 +200,7 @@ type Options struct {
 	Burst      int // packets taken from a queue at once, 0 for auto
 	ICMPRate   int // ICMP errors per second, port and family; 0 for none
 	ICMPSource ICMPSource
+	IPOptions  IPOptions
 	BufferSize int // bytes of a netmap buffer or AF_XDP chunk, 0 for auto
 	HugePages  HugePages
 	Require    Require
@@ -227,13 +238,14 @@ func (c *Config) Port(name string) int {
 }
 
 var (
-	kindNames    = []string{"via", "on", "blackhole", "reject"}
-	urpfNames    = []string{"off", "loose", "strict"}
-	idleNames    = []string{"adaptive", "poll", "busy"}
-	sourceNames  = []string{"ingress", "egress"}
-	hugeNames    = []string{"auto", "on", "off"}
-	requireNames = []string{"nothing", "native", "zerocopy"}
-	routesNames  = []string{"file", "kernel"}
+	kindNames      = []string{"via", "on", "blackhole", "reject"}
+	urpfNames      = []string{"off", "loose", "strict"}
+	idleNames      = []string{"adaptive", "poll", "busy"}
+	sourceNames    = []string{"ingress", "egress"}
+	ipOptionsNames = []string{"drop", "forward"}
+	hugeNames      = []string{"auto", "on", "off"}
+	requireNames   = []string{"nothing", "native", "zerocopy"}
+	routesNames    = []string{"file", "kernel"}
 )
 
 // String returns the word of the language that makes a route of kind k.
@@ -247,6 +259,9 @@ func (i Idle) String() string { return idleNames[i] }
 
 // String returns the word of the language for s.
 func (s ICMPSource) String() string { return sourceNames[s] }
+
+// String returns the word of the language for o.
+func (o IPOptions) String() string { return ipOptionsNames[o] }
 
 // String returns the word of the language for h.
 func (h HugePages) String() string { return hugeNames[h] }

@@ -19,7 +19,7 @@ const (
 )
 
 // optionCount is the number of options of the language.
-const optionCount = 11
+const optionCount = 12
 
 // An option is one row of the option table.
 type option struct {
@@ -51,6 +51,8 @@ var options = [optionCount]option{
 	}},
 	{"icmp-source", wordOption(func(o *Options) *ICMPSource { return &o.ICMPSource }, sourceNames),
 		func(o *Options) string { return o.ICMPSource.String() }},
+	{"ip-options", wordOption(func(o *Options) *IPOptions { return &o.IPOptions }, ipOptionsNames),
+		func(o *Options) string { return o.IPOptions.String() }},
 	{"buffer-size", func(o *Options, s string) (wrong string) {
 		o.BufferSize, wrong = bufferSize(s)
 		return wrong

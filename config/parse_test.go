@@ -199,6 +199,7 @@ option idle busy
 option burst 64
 option icmp-rate 100/s
 option icmp-source egress
+option ip-options forward
 option buffer-size 4096
 option hugepages off
 option require zerocopy
@@ -232,6 +233,7 @@ option idle busy
 option burst 64
 option icmp-rate 100/s
 option icmp-source egress
+option ip-options forward
 option buffer-size 4096
 option hugepages off
 option require zerocopy

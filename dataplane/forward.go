@@ -106,8 +106,10 @@ func (st *State) decide4(port *PortState, b []byte, n int) (*fib.Adjacency, verd
 	if ip.TotalLen() > port.MTU {
 		return nil, verdict(DropOversize)
 	}
+	filtered := false
 	if b[0] != 0x45 {
-		if v := port.options4(ip); v != 0 {
+		var v verdict
+		if v, filtered = port.options4(ip); v != 0 {
 			return nil, v
 		}
 	}
@@ -120,6 +122,9 @@ func (st *State) decide4(port *PortState, b []byte, n int) (*fib.Adjacency, verd
 		}
 	}
 	a := &st.FIB.Adj[st.FIB.V4.Lookup(dst)]
+	if filtered && !st.IPOptions && a.Action != fib.Local && a.Action != fib.Broadcast {
+		return nil, verdict(DropIPOption)
+	}
 	if a.HeadLen == 0 || linkLocal {
 		return a, port.end(a, linkLocal, ip.TTL(), ip.TotalLen())
 	}
@@ -269,19 +274,20 @@ func (p *PortState) otherType(t uint16) verdict {
 	return verdict(DropEtherType)
 }
 
-// options4 looks at the options of an IPv4 packet; 0 means go on. Options that
-// ask nothing of this router travel unchanged.
-func (p *PortState) options4(ip wire.IPv4) verdict {
+// options4 looks at the options of an IPv4 packet; 0 means go on, and filtered
+// that the packet had better not be forwarded. Options that ask nothing of this
+// router travel unchanged.
+func (p *PortState) options4(ip wire.IPv4) (v verdict, filtered bool) {
 	o := wire.ScanOptions(ip.Options())
 	switch {
 	case o&wire.BadOption != 0:
-		return verdict(DropBadOptions)
+		return verdict(DropBadOptions), false
 	case o&wire.SourceRoute != 0:
-		return verdict(DropSourceRoute)
+		return verdict(DropSourceRoute), false
 	case o&wire.RouterAlert != 0:
-		return p.alert()
+		return p.alert(), false
 	}
-	return 0
+	return 0, o&wire.Filtered != 0
 }
 
 // hopByHop looks at the hop-by-hop options of an IPv6 packet; 0 means go on.

@@ -12,6 +12,7 @@ const (
 	DropBadChecksum        // IPv4 header checksum: RFC 1812, 5.2.2
 	DropBadOptions         // malformed IPv4 option: RFC 791, 3.1; RFC 1812, 4.2.2.6
 	DropSourceRoute        // loose or strict source route: RFC 7126, 4.3, 4.4
+	DropIPOption           // option that routers better drop: RFC 7126, 4.5 to 4.20
 	DropNotOurMAC          // unicast to another station: IEEE 802.3
 	DropL2Broadcast        // unicast IP in a link-layer broadcast: RFC 1812, 5.3.4
 	DropEtherType          // neither IP nor ARP, and no host to take it: RFC 894, RFC 2464
@@ -39,7 +40,7 @@ const (
 )
 
 var reasonNames = [NumReasons]string{
-	"", "truncated", "bad_header", "bad_checksum", "bad_options", "source_route",
+	"", "truncated", "bad_header", "bad_checksum", "bad_options", "source_route", "ip_option",
 	"not_our_mac", "l2_broadcast", "ethertype", "vlan_unknown", "ttl", "martian",
 	"link_local", "multicast", "no_route", "blackhole", "reject", "no_neighbor",
 	"too_big", "oversize", "link_down", "tx_full", "router_alert", "bad_ext",

@@ -12,6 +12,9 @@ import (
 type State struct {
 	FIB   *fib.FIB
 	Ports []PortState // by port number
+
+	// IPOptions has packets forwarded with options that RFC 7126 advises to drop.
+	IPOptions bool
 }
 
 // A PortState is the part of the State for one port.

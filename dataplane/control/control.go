@@ -38,6 +38,7 @@ type Spec struct {
 	Neighbors    []neigh.Entry // all static
 	MaxNeighbors int
 	ICMP         ICMP
+	IPOptions    bool // packets are forwarded with options that RFC 7126 advises to drop
 	SmallPages   bool // the system is not asked for huge pages for tables
 }
 
@@ -317,7 +318,7 @@ func (c *Control) use(t tables) error {
 
 // publish hands the tables and the state of the ports to the workers.
 func (c *Control) publish() {
-	st := &dataplane.State{FIB: c.fib, Ports: make([]dataplane.PortState, len(c.spec.Ports))}
+	st := &dataplane.State{FIB: c.fib, IPOptions: c.spec.IPOptions, Ports: make([]dataplane.PortState, len(c.spec.Ports))}
 	for i, p := range c.spec.Ports {
 		s := dataplane.PortState{Number: uint16(i), MAC: p.MAC, MACs: p.MACs, MTU: p.MTU, Host: p.Host, TCI: p.tci()}
 		s.Up = c.device(i).Device.LinkUp()

@@ -4,6 +4,7 @@ import (
 	"encoding/binary"
 	"net/netip"
 	"sync/atomic"
+	"time"
 
 	"nmfwd/dataplane"
 	"nmfwd/dataplane/icmp"
@@ -166,7 +167,7 @@ func (c *Control) answer(p dataplane.Punt) {
 		c.count(p.Port, ip, e.Kind, why)
 	case e.Kind == icmp.EchoReply:
 		c.id++
-		n, why := icmp.Reply(c.packet[headroom:], ip, c.id)
+		n, why := icmp.Reply(c.packet[headroom:], ip, c.id, today())
 		if why == icmp.OK {
 			why = c.reach(p.Port, p.Frame, n, c.way(p.Port, p.Frame))
 		}
@@ -176,6 +177,12 @@ func (c *Control) answer(p dataplane.Punt) {
 	default:
 		c.tell(p.Port, p.Frame, e, destination(ip))
 	}
+}
+
+// today returns the time since midnight UT in milliseconds (RFC 791, 3.1).
+func today() uint32 {
+	const day = 24 * time.Hour / time.Millisecond
+	return uint32(time.Now().UnixMilli() % int64(day))
 }
 
 // tell sends e to the source of the packet in a frame as it came in by port, from

@@ -202,6 +202,7 @@ func (e *Error) build4(b []byte, p wire.IPv4, src netip.Addr, id uint16) int {
 	}
 	// RFC 1812, 4.3.2.5: the TOS of the packet, but the precedence of network
 	// control. What is ECN today (RFC 3168) is none.
+	b[0] = 0x45
 	header4(b[:n], src.As4(), [4]byte(p[12:16]), 0xc0|p.TOS()&0x1c, id)
 	return n
 }
@@ -227,32 +228,104 @@ func (e *Error) build6(b []byte, p wire.IPv6, src netip.Addr) int {
 
 // Reply writes to b the echo reply to p, a whole packet to an address of the
 // router, and returns its length. A Reason says why it gets none. B has to hold
-// len(p) bytes.
-func Reply(b, p []byte, id uint16) (int, Reason) {
+// len(p) bytes. Id is the IPv4
+// identification, ms the time of day in milliseconds since midnight UT.
+func Reply(b, p []byte, id uint16, ms uint32) (int, Reason) {
 	if p[0]>>4 == 4 {
-		return reply4(b, p, id)
+		return reply4(b, p, id, ms)
 	}
 	return reply6(b, p)
 }
 
-// reply4 leaves options out: they are for the way that the request took.
-func reply4(b []byte, p wire.IPv4, id uint16) (int, Reason) {
+func reply4(b []byte, p wire.IPv4, id uint16, ms uint32) (int, Reason) {
 	m := p[p.HeaderLen():p.TotalLen()]
 	switch {
 	case p.IsFragment():
 		return 0, Fragment
-	case len(m) < headerLen || wire.Checksum(m) != 0:
+	case len(m) < headerLen || wire.Checksum(m) != 0 || wire.ScanOptions(p.Options())&wire.BadOption != 0:
 		return 0, Malformed
 	case m[0] != typeEcho4 || m[1] != 0:
 		return 0, Silent
 	case !unicast4(p.Source()):
 		return 0, BadSource
 	}
-	n := wire.IPv4Len + copy(b[wire.IPv4Len:], m)
-	b[wire.IPv4Len] = typeEchoReply4
-	b[wire.IPv4Len+2], b[wire.IPv4Len+3] = 0, 0
+	h := wire.IPv4Len + replyOptions(b[wire.IPv4Len:], p.Options(), [4]byte(p[16:20]), ms)
+	n := h + copy(b[h:], m)
+	b[h] = typeEchoReply4
+	b[h+2], b[h+3] = 0, 0
+	b[0] = 0x40 | byte(h/4)
 	header4(b[:n], [4]byte(p[16:20]), [4]byte(p[12:16]), p.TOS()&^3, id) // RFC 1812, 4.3.2.5
 	return n, OK
+}
+
+// replyOptions writes to b the options of the reply to a request with options o,
+// padded to words, and returns their length: record route and timestamp, to which
+// who replies adds its address and the time (RFC 791, 3.1; RFC 1812, 4.3.3.6).
+func replyOptions(b, o []byte, addr [4]byte, ms uint32) (n int) {
+	for len(o) > 0 && o[0] != wire.OptEnd {
+		size := 1
+		if o[0] != wire.OptNop {
+			size = int(o[1])
+		}
+		at := n
+		switch {
+		case o[0] == wire.OptRecordRoute && size >= 3 && o[2] >= 4:
+			n += copy(b[n:], o[:size])
+			record(b[at:n], addr)
+		case o[0] == wire.OptTimestamp && size >= 4 && o[2] >= 5:
+			n += copy(b[n:], o[:size])
+			stamp(b[at:n], addr, ms)
+		}
+		o = o[size:]
+	}
+	for ; n%4 != 0; n++ {
+		b[n] = wire.OptEnd
+	}
+	return n
+}
+
+// record adds an address to a record route option that has room for it.
+func record(o []byte, addr [4]byte) {
+	if at := int(o[2]) - 1; at+4 <= len(o) {
+		copy(o[at:], addr[:])
+		o[2] += 4
+	}
+}
+
+// Flags of a timestamp option, and its count of those who found no room.
+const (
+	stampOnly       = 0
+	stampAddress    = 1 // an address before each timestamp
+	stampPrescribed = 3 // by those whose addresses are there
+	stampFlags      = 0x0f
+	stampOverflow   = 0xf0
+)
+
+// stamp adds a time to a timestamp option, where it is asked for.
+func stamp(o []byte, addr [4]byte, ms uint32) {
+	at, size := int(o[2])-1, 8
+	switch o[3] & stampFlags {
+	case stampOnly:
+		size = 4
+	case stampAddress:
+	case stampPrescribed:
+		if at+size > len(o) || [4]byte(o[at:]) != addr {
+			return
+		}
+	default:
+		return
+	}
+	if at+size > len(o) {
+		if o[3]&stampOverflow != stampOverflow {
+			o[3] += 0x10
+		}
+		return
+	}
+	if size == 8 {
+		copy(o[at:], addr[:])
+	}
+	binary.BigEndian.PutUint32(o[at+size-4:], ms)
+	o[2] += byte(size)
 }
 
 func reply6(b []byte, p wire.IPv6) (int, Reason) {
@@ -283,11 +356,13 @@ func reply6(b []byte, p wire.IPv6) (int, Reason) {
 	return n, OK
 }
 
-// header4 writes the header of an IPv4 packet that holds an ICMP message whose
-// checksum field is 0, and both checksums. Messages may be fragmented.
+// header4 writes the header of an IPv4 packet, which has its first byte and its
+// options, and holds an ICMP message whose checksum field is 0; and both checksums.
+// Messages may be fragmented.
 func header4(b []byte, src, dst [4]byte, tos byte, id uint16) {
-	h, m := b[:wire.IPv4Len], b[wire.IPv4Len:]
-	h[0], h[1] = 0x45, tos
+	n := wire.IPv4(b).HeaderLen()
+	h, m := b[:n], b[n:]
+	h[1] = tos
 	binary.BigEndian.PutUint16(h[2:], uint16(len(b)))
 	binary.BigEndian.PutUint16(h[4:], id)
 	h[6], h[7] = 0, 0

@@ -367,7 +367,8 @@ func TestReply(t *testing.T) {
 		why  Reason
 	}{
 		{"v4", echo4(0xb9, 0x4000, nil, data), "45b8 001f 1234 0000 4001 c7ca c6130a01 c6120a01 0000 2895 01020304 6f6464", OK},
-		{"v4, options", echo4(0, 0, []byte{7, 7, 4, 0, 0, 0, 0, 0}, data), "4500 001f 1234 0000 4001 c882 c6130a01 c6120a01 0000 2895 01020304 6f6464", OK},
+		{"v4, options", echo4(0, 0, []byte{7, 7, 4, 0, 0, 0, 0, 0}, data), "4700 0027 1234 0000 4001 a2a3 c6130a01 c6120a01 070708c6130a0100 0000 2895 01020304 6f6464", OK},
+		{"v4, length of an option", echo4(0, 0, []byte{7, 1, 4, 0}, data), "", Malformed},
 		{"v4, fragment", echo4(0, 0x2000, nil, data), "", Fragment},
 		{"v4, checksum", bad(echo4(0, 0, nil, data)), "", Malformed},
 		{"v4, other type", kind(echo4(0, 0, nil, data), 20), "", Silent},
@@ -381,7 +382,7 @@ func TestReply(t *testing.T) {
 		{"v6, cut", echo6(nil, data)[:50], "", Malformed},
 	} {
 		b := bytes.Repeat([]byte{0xee}, len(c.p))
-		n, why := Reply(b, c.p, 0x1234)
+		n, why := Reply(b, c.p, 0x1234, 0x01020304)
 		if why != c.why || !bytes.Equal(b[:n], unhex(t, c.want)) {
 			t.Errorf("%s: got %q, % x, want %q, %s", c.name, why, b[:n], c.why, c.want)
 		}
@@ -391,11 +392,47 @@ func TestReply(t *testing.T) {
 	}
 }
 
+func TestReplyOptions(t *testing.T) {
+	for _, c := range []struct{ name, options, want string }{
+		{"none", "", ""},
+		{"no operation", "01010101", ""},
+		{"end of list", "00070707", ""},
+		{"record route", "0707040000000000", "070708c6130a0100"},
+		{"record route behind others", "01010707040000000000000000000000", "070708c6130a0100"},
+		{"record route, second", "070b08c6120001000000000000", "070b0cc6120001c6130a0100"},
+		{"record route, full", "070708c612000100", "070708c612000100"},
+		{"record route, room for three bytes", "0706040000000000", "0706040000000000"},
+		{"record route, pointer in its header", "0707030000000000", ""},
+		{"record route, pointer far beyond", "0707ff0000000000", "0707ff0000000000"},
+		{"record route without a pointer", "07020000", ""},
+		{"times", "440c05000000000000000000", "440c09000102030400000000"},
+		{"times, full", "4408090000000001", "4408091000000001"},
+		{"times, full for many", "440809f000000001", "440809f000000001"},
+		{"times with addresses", "440c05010000000000000000", "440c0d01c6130a0101020304"},
+		{"times with addresses, room for one word", "4408050100000000", "4408051100000000"},
+		{"times of others", "440c0503c612000100000000", "440c0503c612000100000000"},
+		{"times of us", "440c0503c6130a0100000000", "440c0d03c6130a0101020304"},
+		{"times of us, cut", "44080503c6130a01", "44080503c6130a01"},
+		{"times, unknown flag", "440c05020000000000000000", "440c05020000000000000000"},
+		{"times, pointer in its header", "440c04000000000000000000", ""},
+		{"times without flags", "44030500", ""},
+		{"both", "070704000000004408050000000000", "070708c6130a014408090001020304" + "00"},
+		{"security", "820b00000000000000000000", ""},
+	} {
+		o := unhex(t, c.options)
+		b := bytes.Repeat([]byte{0xee}, 44)
+		n := replyOptions(b, o, [4]byte{198, 19, 10, 1}, 0x01020304)
+		if !bytes.Equal(b[:n], unhex(t, c.want)) {
+			t.Errorf("%s: got % x, want %s", c.name, b[:n], c.want)
+		}
+	}
+}
+
 // valid fails when b is not one whole ICMP packet with right checksums.
 func valid(t *testing.T, b []byte) {
 	t.Helper()
 	if b[0]>>4 == 4 {
-		if wire.CheckIPv4(b, len(b)) != wire.OK || wire.IPv4(b).TotalLen() != len(b) || b[9] != wire.ProtoICMP || wire.Checksum(b[20:]) != 0 {
+		if wire.CheckIPv4(b, len(b)) != wire.OK || wire.IPv4(b).TotalLen() != len(b) || b[9] != wire.ProtoICMP || wire.Checksum(b[wire.IPv4(b).HeaderLen():]) != 0 {
 			t.Fatalf("not valid: % x", b)
 		}
 		return
@@ -434,7 +471,7 @@ func FuzzBuild(f *testing.F) {
 			errs = append(errs, o)
 		}
 		if d, why := Due(p); why == OK && d.Kind == EchoReply {
-			if n, why := Reply(b, p, 1); why == OK {
+			if n, why := Reply(b, p, 1, 0); why == OK {
 				valid(t, b[:n])
 			} else if n != 0 {
 				t.Fatalf("%d bytes in spite of %q", n, why)

@@ -240,7 +240,7 @@ func TestSeriesFromStart(t *testing.T) {
 	got := scrape(t, serve(t, collector(&preset{Ports: []dataplane.PortSnapshot{
 		{Info: dataplane.Info{Name: "igb1"}, RX: make([]dataplane.RXSnapshot, 2), TX: make([]dataplane.TXSnapshot, 1)},
 	}})))
-	reasons := strings.Fields(`truncated bad_header bad_checksum bad_options source_route not_our_mac l2_broadcast
+	reasons := strings.Fields(`truncated bad_header bad_checksum bad_options source_route ip_option not_our_mac l2_broadcast
 		ethertype vlan_unknown ttl martian link_local multicast no_route blackhole reject no_neighbor too_big oversize
 		link_down tx_full router_alert bad_ext punt_full host_full host_route urpf internal`)
 	for _, q := range []string{"0", "1"} {

@@ -220,10 +220,33 @@ const (
 	OptEnd         = 0
 	OptNop         = 1
 	OptCopied      = 0x80 // the bit of options that belong in every fragment
+	OptRecordRoute = 7
+	OptTimestamp   = 68
 	optLSRR        = 131
 	optSSRR        = 137
 	optRouterAlert = 148
 )
+
+// isFiltered reports whether RFC 7126 advises routers to drop packets with an
+// option, other than source routes: record route and timestamp, which burden
+// routers and tell of networks, and those that are obsolete.
+func isFiltered(option byte) bool {
+	switch option {
+	case OptRecordRoute, OptTimestamp,
+		11,  // MTU probe: 4.9
+		12,  // MTU reply: 4.10
+		82,  // traceroute: 4.11
+		136, // stream identifier: 4.6
+		142, // VISA, experimental access control: 4.15
+		145, // extended internet protocol: 4.16
+		147, // address extension: 4.17
+		149, // sender-directed multi-destination delivery: 4.18
+		151, // dynamic packet state: 4.19
+		152: // upstream multicast packet: 4.20
+		return true
+	}
+	return false
+}
 
 // OptionSet says which IPv4 options or IPv6 hop-by-hop options of interest to
 // a router a packet carries.
@@ -234,6 +257,7 @@ const (
 	SourceRoute   OptionSet = 1 << iota // LSRR or SSRR
 	RouterAlert                         // RFC 2113, RFC 2711
 	BadOption                           // an option's length is wrong, or the option is an UnknownOption
+	Filtered                            // an IPv4 option that routers better drop: RFC 7126, 4.5 to 4.20
 	UnknownOption                       // an IPv6 option that is not known here and asks to be discarded then
 )
 
@@ -271,6 +295,10 @@ func LocateOption(b []byte) (s OptionSet, at int) {
 				return s | BadOption, i + 1
 			}
 			s |= RouterAlert
+		default:
+			if isFiltered(b[i]) {
+				s |= Filtered
+			}
 		}
 		i += n
 	}

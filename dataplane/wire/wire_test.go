@@ -115,7 +115,11 @@ func TestOptions(t *testing.T) {
 		{"length 1 behind a no-op", []byte{1, 7, 1, 0}, BadOption, 2},
 		{"length beyond", []byte{7, 5, 0, 0}, BadOption, 1},
 		{"no length byte", []byte{1, 1, 1, 7}, BadOption, 3},
-		{"record route", []byte{7, 7, 4, 0, 0, 0, 0, 0}, 0, 0},
+		{"record route", []byte{7, 7, 4, 0, 0, 0, 0, 0}, Filtered, 0},
+		{"timestamp behind a no-op", []byte{1, 68, 7, 5, 0, 0, 0, 0}, Filtered, 0},
+		{"stream ID and LSRR", []byte{136, 4, 0, 1, 131, 3, 4, 0}, SourceRoute | Filtered, 0},
+		{"security", []byte{130, 3, 0, 0}, 0, 0},
+		{"unknown", []byte{222, 3, 0, 0}, 0, 0},
 	} {
 		if got, at := LocateOption(c.b); got != c.want || at != c.at || ScanOptions(c.b) != got {
 			t.Errorf("%s: got %04b at %d, want %04b at %d", c.name, got, at, c.want, c.at)

@@ -175,7 +175,7 @@ func TestReasons(t *testing.T) {
 		}
 	}
 	want := []string{`forwarded{family="ipv4"}`, `forwarded{family="ipv6"}`, "to_host", `punted{kind="arp"}`, `punted{kind="nd"}`, `punted{kind="local"}`}
-	for r := range strings.FieldsSeq(`truncated bad_header bad_checksum bad_options source_route not_our_mac l2_broadcast
+	for r := range strings.FieldsSeq(`truncated bad_header bad_checksum bad_options source_route ip_option not_our_mac l2_broadcast
 		ethertype vlan_unknown ttl martian link_local multicast no_route blackhole reject no_neighbor too_big oversize
 		link_down tx_full router_alert bad_ext punt_full`) {
 		want = append(want, `dropped{reason="`+r+`"}`)

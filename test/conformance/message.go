@@ -92,7 +92,7 @@ func (c *Case) errorAbout(port string, b *builder, n, kind string) ([]byte, erro
 
 // echoReply returns the answer to an echo request:
 //
-//	echo_reply N [to=MAC] [from=MAC] [tag=TCI]
+//	echo_reply N [opts=HEX] [to=MAC] [from=MAC] [tag=TCI]
 func (c *Case) echoReply(port string, b *builder, n string) ([]byte, error) {
 	_, frame, err := c.received(n)
 	if err != nil {
@@ -102,7 +102,7 @@ func (c *Case) echoReply(port string, b *builder, n string) ([]byte, error) {
 	if p[0]>>4 == 4 {
 		m := slices.Clone(p[int(p[0]&15)*4 : binary.BigEndian.Uint16(p[2:])])
 		m[0], m[2], m[3] = 0, 0, 0
-		return b.sent(port, 0x0800, ipv4Of(p[1]&^3, netip.AddrFrom4([4]byte(p[16:20])), netip.AddrFrom4([4]byte(p[12:16])), m))
+		return b.sent(port, 0x0800, withOptions(ipv4Of(p[1]&^3, netip.AddrFrom4([4]byte(p[16:20])), netip.AddrFrom4([4]byte(p[12:16])), m), b.hex("opts")))
 	}
 	m := slices.Clone(p[40 : 40+binary.BigEndian.Uint16(p[4:])])
 	m[0], m[2], m[3] = 129, 0, 0
@@ -172,6 +172,16 @@ func ipv4Of(tos byte, src, dst netip.Addr, m []byte) []byte {
 	return append(h, m...)
 }
 
+// withOptions puts options into an IPv4 packet without any.
+func withOptions(p, opts []byte) []byte {
+	h := slices.Concat(p[:20], opts)
+	h[0] = 0x40 | byte(len(h)/4)
+	binary.BigEndian.PutUint16(h[2:], uint16(len(p)+len(opts)))
+	h[10], h[11] = 0, 0
+	binary.BigEndian.PutUint16(h[10:], checksum(h))
+	return append(h, p[20:]...)
+}
+
 // ipv6Of is ipv4Of for ICMPv6.
 func ipv6Of(class byte, src, dst netip.Addr, m []byte) []byte {
 	pseudo := slices.Concat(src.AsSlice(), dst.AsSlice(), []byte{0, 0, byte(len(m) >> 8), byte(len(m)), 0, 0, 0, 58})
@@ -233,11 +243,15 @@ func anyID(f []byte) []byte {
 	if len(f) >= 18 && f[12] == 0x81 && f[13] == 0 {
 		at = 18
 	}
-	if len(f) < at+20 || f[at-2] != 0x08 || f[at-1] != 0 || f[at] != 0x45 || checksum(f[at:at+20]) != 0 {
+	if len(f) < at+20 || f[at-2] != 0x08 || f[at-1] != 0 || f[at]>>4 != 4 {
+		return f
+	}
+	end := at + int(f[at]&15)*4
+	if end < at+20 || end > len(f) || checksum(f[at:end]) != 0 {
 		return f
 	}
 	f = slices.Clone(f)
-	h := f[at : at+20]
+	h := f[at:end]
 	h[4], h[5], h[10], h[11] = 0, 0, 0, 0
 	binary.BigEndian.PutUint16(h[10:], checksum(h))
 	return f

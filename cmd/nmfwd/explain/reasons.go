@@ -18,6 +18,7 @@ var reasons = [dataplane.NumReasons]ending{
 	dataplane.DropBadChecksum: {header, "the header checksum is wrong (RFC 1812, 5.2.2)"},
 	dataplane.DropBadOptions:  {options, "an option's length is wrong (RFC 791, 3.1; RFC 1812, 4.2.2.6)"},
 	dataplane.DropSourceRoute: {options, "source routes are not followed (RFC 7126, 4.3 and 4.4)"},
+	dataplane.DropIPOption:    {options, "an option that routers better drop (RFC 7126, 4.5 to 4.20), see option ip-options"},
 	dataplane.DropNotOurMAC:   {mac, "the frame is for another station (IEEE 802.3)"},
 	dataplane.DropL2Broadcast: {mac, "a packet to one station in a frame to several (RFC 1812, 5.3.4)"},
 	dataplane.DropEtherType:   {etherType, "neither IPv4, IPv6 nor ARP, and the port has no host (RFC 894, RFC 2464)"},

@@ -24,6 +24,7 @@ func Spec(cfg *config.Config, ports []*dataplane.Port) (*control.Spec, error) {
 		Routes:       make([]fib.Route, 0, len(cfg.Routes)),
 		MaxNeighbors: cfg.Options.Neighbors,
 		ICMP:         control.ICMP{Rate: cfg.Options.ICMPRate, Egress: cfg.Options.ICMPSource == config.Egress},
+		IPOptions:    cfg.Options.IPOptions == config.ForwardIPOptions,
 		SmallPages:   cfg.Options.HugePages == config.HugeOff,
 	}
 	numbers := make([]uint16, len(cfg.Ports)) // in ports, by index in cfg.Ports
