@@ -36,6 +36,7 @@ var may = map[string][]string{
 	"dataplane/control":     {"arp", "ndp", "fib", "fib/neigh", "dataplane", "dataplane/icmp", "dataplane/wire"},
 	"dataplane/icmp":        {"dataplane/wire"},
 	"dataplane/metrics":     {"dataplane"},
+	"dataplane/routes":      {"fib"},
 	"dataplane/neighbors":   {"fib/neigh", "dataplane/wire"},
 	"dataplane/lock":        {},
 	"dataplane/nic":         {"dataplane/lock"},

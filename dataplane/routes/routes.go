@@ -1,0 +1,349 @@
+// Package routes follows the routes of the system, as ports can forward by them:
+// those that a routing daemon or an operator puts into its main table.
+//
+// # What is followed
+//
+// Of the routes to a prefix the one with the lowest metric that has an interface
+// which is up. Routes whose interfaces are all ports are followed as they are:
+// with gateways, on the link, blackhole, unreachable and prohibit, the MTU. All
+// others are the host's to follow ([fib.Host]): by interfaces that are no ports,
+// to the system's own addresses, with encapsulation, with a gateway of the other
+// family. So packets never take another way than the system's because a port
+// cannot. Routes for some values of TOS or some sources are left out, and so are
+// other tables and the rules that lead to them.
+//
+// # Ownership
+//
+// One goroutine reads what the system says, so that little is lost, and one takes
+// it to the table, which a lock guards. What changes goes to feeds, one for each
+// reader, and waits there: at most one change for each prefix, however long
+// nobody looks. Whatever may have been missed is found by a new list of all, which
+// changes only what differs. The subscription is older than any list, and what it
+// tells is taken after the list: it is the end of each story that counts.
+package routes
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"sync"
+	"time"
+
+	"nmfwd/fib"
+)
+
+const (
+	// settle is how long a new list waits for what else happens.
+	settle = 20 * time.Millisecond
+
+	// rest is the least time between two lists, and restShare the least part of
+	// the time that there is none.
+	rest      = 100 * time.Millisecond
+	restShare = 4
+
+	listTries = 5        // for the first list
+	maxNews   = 64 << 20 // bytes of changes that wait; there is a new list if they are more
+)
+
+// Errors of systems.
+var (
+	errLost        = errors.New("changes were lost")
+	errInterrupted = errors.New("the list changed while it was read")
+)
+
+// A system has the routes.
+type system interface {
+	// read waits for what changes and returns the length of what it wrote to b.
+	// The error wraps errLost if something was lost.
+	read(b []byte) (int, error)
+
+	// list calls do for parts of a list of all that there is. The error wraps
+	// errInterrupted if it is not complete for others changed it.
+	list(do func(b []byte) error) error
+
+	// take takes what read or list gave to t.
+	take(t *table, b []byte) error
+
+	// stop makes read return an error that wraps os.ErrClosed.
+	stop() error
+
+	// close frees what there is, when nothing else is called any more.
+	close() error
+}
+
+// A Report counts routes after a list of them.
+type Report struct {
+	Routes [2]int        // prefixes with a route, of IPv4 and IPv6
+	Host   int           // of these the host's to follow
+	Odd    [NumOdd]int   // routes by what keeps ports from following them
+	Took   time.Duration // to list them
+	First  bool          // at the start
+	Lost   bool          // changes were lost before
+}
+
+// A Watcher is told what an operator may want to know.
+type Watcher struct {
+	Listed func(Report)
+	Failed func(error) // and tried again
+}
+
+// A Table follows the system's routes.
+type Table struct {
+	sys   system
+	watch Watcher
+	news  news
+	done  chan struct{}
+	tasks sync.WaitGroup
+
+	mu    sync.Mutex // guards table
+	table *table
+}
+
+// Open follows the routes of the system, by the network namespace of the calling
+// thread on Linux. Ports names the interfaces that are ports, with their numbers.
+// It returns when all routes of this moment have been read.
+func Open(ports map[string]uint16, watch Watcher) (*Table, error) {
+	sys, err := openSystem()
+	if err != nil {
+		return nil, fmt.Errorf("routes: %w", err)
+	}
+	return open(sys, ports, watch)
+}
+
+// Read returns the routes of the system at this moment, in the order of
+// [fib.RIB.All].
+func Read(ports map[string]uint16) ([]fib.Route, Report, error) {
+	var r Report
+	t, err := Open(ports, Watcher{Listed: func(first Report) { r = first }, Failed: func(error) {}})
+	if err != nil {
+		return nil, r, err
+	}
+	f, rs := t.Feed()
+	f.Close()
+	return rs, r, t.Close()
+}
+
+func open(sys system, ports map[string]uint16, watch Watcher) (*Table, error) {
+	t := &Table{sys: sys, watch: watch, news: news{ready: make(chan struct{}, 1)}, done: make(chan struct{}), table: newTable(ports)}
+	t.tasks.Go(t.read)
+	r := Report{First: true}
+	err := errInterrupted
+	for i := 0; i < listTries && errors.Is(err, errInterrupted); i++ {
+		err = t.list(&r)
+	}
+	if err != nil {
+		return nil, errors.Join(fmt.Errorf("routes: list: %w", err), t.stop())
+	}
+	watch.Listed(r)
+	t.tasks.Go(t.run)
+	return t, nil
+}
+
+// Close ends following.
+func (t *Table) Close() error { return t.stop() }
+
+func (t *Table) stop() error {
+	close(t.done)
+	err := t.sys.stop()
+	t.tasks.Wait()
+	return errors.Join(err, t.sys.close())
+}
+
+// Feed returns the routes of this moment, in the order of [fib.RIB.All], and a
+// feed of what changes from then on.
+func (t *Table) Feed() (*Feed, []fib.Route) {
+	f := &Feed{table: t, ready: make(chan struct{}, 1), at: map[prefix]int{}}
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.table.feeds = append(t.table.feeds, f)
+	return f, t.table.all()
+}
+
+func (t *Table) remove(f *Feed) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	for i, g := range t.table.feeds {
+		if g == f {
+			t.table.feeds = append(t.table.feeds[:i:i], t.table.feeds[i+1:]...)
+			return
+		}
+	}
+}
+
+// read reads what the system says until Close.
+func (t *Table) read() {
+	b := make([]byte, 1<<16)
+	for {
+		n, err := t.sys.read(b)
+		switch {
+		case err == nil:
+			t.news.add(b[:n])
+		case errors.Is(err, os.ErrClosed):
+			return
+		case errors.Is(err, errLost):
+			t.news.lose()
+		default:
+			t.watch.Failed(fmt.Errorf("routes: %w", err))
+			t.news.lose()
+			select {
+			case <-t.done:
+				return
+			case <-time.After(rest):
+			}
+		}
+	}
+}
+
+// run takes to the table what was read, and lists where that is not enough.
+func (t *Table) run() {
+	due := time.NewTimer(0)
+	due.Stop()
+	waiting := false // for due
+	lost := false
+	pause := rest
+	last := time.Now()
+	for {
+		select {
+		case <-t.done:
+			return
+		case <-due.C:
+			waiting = false
+			r := Report{Lost: lost}
+			began := time.Now()
+			err := t.list(&r)
+			last = time.Now()
+			pause = max(rest, restShare*last.Sub(began))
+			switch {
+			case err == nil:
+				lost = false
+				t.watch.Listed(r)
+			case !errors.Is(err, errInterrupted) && !errors.Is(err, os.ErrClosed):
+				t.watch.Failed(fmt.Errorf("routes: list: %w", err))
+			}
+		case <-t.news.ready:
+		}
+		parts, gap := t.news.take()
+		lost = lost || gap
+		if err := t.take(parts); err != nil {
+			t.watch.Failed(fmt.Errorf("routes: %w", err))
+			lost = true
+		}
+		if !waiting && (lost || t.wantsList()) {
+			waiting = true
+			due.Reset(max(settle, time.Until(last.Add(pause))))
+		}
+	}
+}
+
+func (t *Table) wantsList() bool {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return t.table.again
+}
+
+// take takes what was read to the table.
+func (t *Table) take(parts [][]byte) error {
+	for _, b := range parts {
+		t.mu.Lock()
+		err := t.takeOne(b)
+		t.mu.Unlock()
+		if err != nil {
+			return err
+		}
+	}
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.table.resolve()
+	return nil
+}
+
+func (t *Table) takeOne(b []byte) error {
+	if t.table.listing {
+		return nil // a list that failed comes again
+	}
+	return t.sys.take(t.table, b)
+}
+
+// list makes the table what the system has. What changes meanwhile is read
+// afterwards.
+func (t *Table) list(r *Report) error {
+	began := time.Now()
+	t.news.take() // the list has it
+	t.mu.Lock()
+	t.table.begin()
+	t.mu.Unlock()
+	err := t.sys.list(func(b []byte) error {
+		select {
+		case <-t.done:
+			return os.ErrClosed
+		default:
+		}
+		t.mu.Lock()
+		defer t.mu.Unlock()
+		return t.sys.take(t.table, b)
+	})
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if err != nil {
+		t.table.again = true
+		return err
+	}
+	t.table.end(t.news.empty())
+	first, lost := r.First, r.Lost
+	*r = t.table.report()
+	r.First, r.Lost, r.Took = first, lost, time.Since(began)
+	return nil
+}
+
+// news are what the system said and nobody has taken yet.
+type news struct {
+	ready chan struct{}
+
+	mu    sync.Mutex
+	parts [][]byte
+	bytes int
+	lost  bool
+}
+
+// add adds a copy of b.
+func (n *news) add(b []byte) {
+	n.mu.Lock()
+	if n.bytes += len(b); n.bytes > maxNews {
+		n.lost, n.parts, n.bytes = true, nil, 0
+	} else if !n.lost {
+		n.parts = append(n.parts, append([]byte(nil), b...))
+	}
+	n.mu.Unlock()
+	n.wake()
+}
+
+// lose says that something is missing.
+func (n *news) lose() {
+	n.mu.Lock()
+	n.lost, n.parts, n.bytes = true, nil, 0
+	n.mu.Unlock()
+	n.wake()
+}
+
+func (n *news) wake() {
+	select {
+	case n.ready <- struct{}{}:
+	default:
+	}
+}
+
+// take returns what there is. If something is missing it is nothing, for only a
+// list can tell what came of it.
+func (n *news) take() (parts [][]byte, lost bool) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	parts, lost = n.parts, n.lost
+	n.parts, n.bytes, n.lost = nil, 0, false
+	return parts, lost
+}
+
+func (n *news) empty() bool {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	return len(n.parts) == 0 && !n.lost
+}

@@ -1,0 +1,13 @@
+//go:build !linux && !freebsd
+
+package routes
+
+import (
+	"errors"
+	"fmt"
+)
+
+// openSystem returns an error that wraps errors.ErrUnsupported.
+func openSystem() (system, error) {
+	return nil, fmt.Errorf("Linux and FreeBSD only: %w", errors.ErrUnsupported)
+}
