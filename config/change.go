@@ -25,11 +25,6 @@ var unbuilt = []struct {
 			}
 		}
 	}},
-	{"option routes kernel", func(c *Config, found func(Pos)) {
-		if at, _ := c.Options.Set("routes"); c.Options.Routes == KernelRoutes {
-			found(at)
-		}
-	}},
 	{"listen control", func(c *Config, found func(Pos)) {
 		if c.Control != "" {
 			found(c.controlPos)

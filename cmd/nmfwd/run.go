@@ -22,6 +22,7 @@ import (
 	"nmfwd/dataplane/icmp"
 	"nmfwd/dataplane/metrics"
 	"nmfwd/dataplane/neighbors"
+	"nmfwd/dataplane/routes"
 	"nmfwd/fib"
 	"nmfwd/fib/neigh"
 )
@@ -107,6 +108,7 @@ type daemon struct {
 	router    *dataplane.Router
 	ctl       *control.Control
 	neighbors *neighbors.Table // nil where no host stack finds out neighbors
+	routes    *routes.Table    // nil where those of the system are not followed
 
 	reloads metrics.Reloads
 	cancel  context.CancelFunc
@@ -147,6 +149,10 @@ func start(cfg *config.Config, log *slog.Logger) (_ *daemon, err error) {
 	if err != nil {
 		return nil, err
 	}
+	if d.routes, err = followRoutes(cfg, names(ports), log); err != nil {
+		return nil, err
+	}
+	spec.Kernel = feed(d.routes)
 	if d.ctl, err = control.New(d.router, spec, log); err != nil {
 		return nil, err
 	}
@@ -202,6 +208,14 @@ func follow(cfg *config.Config, spec *control.Spec, ports []*dataplane.Port, log
 		return nil, nil
 	}
 	return neighbors.Open(interfaces, func(s string) { log.Warn(s) })
+}
+
+// names returns the names of ports.
+func names(ports []*dataplane.Port) (all []string) {
+	for _, p := range ports {
+		all = append(all, p.Name)
+	}
+	return all
 }
 
 // How long a port that had a carrier may take to have it again: cards negotiate
@@ -321,6 +335,11 @@ func (d *daemon) stop() {
 			d.log.Error("neighbors", "err", err)
 		}
 	}
+	if d.routes != nil {
+		if err := d.routes.Close(); err != nil {
+			d.log.Error("routes of the system", "err", err)
+		}
+	}
 	if d.router != nil {
 		d.router.Close()
 	}
@@ -405,6 +424,7 @@ func (d *daemon) tryReload(ctx context.Context) (*config.Config, error) {
 	if err != nil {
 		return nil, err
 	}
+	spec.Kernel = feed(d.routes)
 	// While both configurations may be in use, what either one calls its own
 	// stays with the host.
 	if err := d.setAddrs(append(setup.Own(d.cfg), setup.Own(cfg)...)); err != nil {

@@ -40,6 +40,9 @@ type Spec struct {
 	ICMP         ICMP
 	IPOptions    bool // packets are forwarded with options that RFC 7126 advises to drop
 	SmallPages   bool // the system is not asked for huge pages for tables
+
+	// Kernel has the routes of the system, nil where they are not followed.
+	Kernel RouteSource
 }
 
 // A Port is what is wanted of one port.
@@ -87,8 +90,13 @@ type tables struct {
 	rib   *fib.RIB
 	fib   *fib.FIB
 	ports []*neigh.Port
-	keep  map[neigh.Key]bool // gateways, until the neighbor table knows them
+	feed  RouteFeed          // of the system's routes, nil for none
+	keep  map[neigh.Key]bool // gateways of static routes
+	used  gatewaysInUse      // by the system's routes
 	took  time.Duration
+
+	kept    bool // the neighbor table keeps the gateways
+	refused bool // routes of the system have no place, which has been said
 }
 
 type reload struct {
@@ -135,7 +143,11 @@ func New(router *dataplane.Router, spec *Spec, log *slog.Logger) (*Control, erro
 	if err != nil {
 		return nil, err
 	}
-	return c, c.use(t)
+	if err := c.use(t); err != nil {
+		t.close()
+		return nil, err
+	}
+	return c, nil
 }
 
 // Reload makes spec the one in use: it compiles aside, in the calling
@@ -149,10 +161,14 @@ func (c *Control) Reload(ctx context.Context, spec *Spec) error {
 	r := reload{t, make(chan error, 1)}
 	select {
 	case c.reloads <- r:
-		return <-r.done
+		err = <-r.done
 	case <-ctx.Done():
-		return ctx.Err()
+		err = ctx.Err()
 	}
+	if err != nil {
+		t.close()
+	}
+	return err
 }
 
 // Neighbors returns the neighbor table, of which only the counters may be read
@@ -185,8 +201,10 @@ func (c *Control) Run(ctx context.Context) {
 			c.expire()
 		case <-c.systemReady():
 			c.follow()
+		case <-c.routesReady():
+			c.followRoutes()
 		case r := <-c.reloads:
-			err := c.use(r.tables)
+			err := c.replace(r.tables)
 			c.keepGateways()
 			r.done <- err
 		case <-links.C:
@@ -216,8 +234,16 @@ func (c *Control) Step(now time.Duration) (next time.Duration) {
 	c.now = func() time.Duration { return now }
 	select {
 	case r := <-c.reloads:
-		r.done <- c.use(r.tables)
+		r.done <- c.replace(r.tables)
 	default:
+	}
+	for more := true; more; {
+		select {
+		case <-c.routesReady():
+			c.followRoutes()
+		default:
+			more = false
+		}
 	}
 	c.keepGateways()
 	c.watchLinks()
@@ -225,14 +251,6 @@ func (c *Control) Step(now time.Duration) (next time.Duration) {
 	c.HandlePunts()
 	c.rib.Reclaim(c.router.Oldest())
 	return now + c.wait()
-}
-
-// keepGateways has the neighbor table keep the gateways of new tables.
-func (c *Control) keepGateways() {
-	if c.keep != nil {
-		c.neighbors.Keep(c.now(), c.keep)
-		c.keep = nil
-	}
 }
 
 // compile builds the tables that spec asks for.
@@ -271,15 +289,29 @@ func compile(spec *Spec) (tables, error) {
 	if err := rib.Load(slices.Concat(connected, spec.Routes)); err != nil {
 		return t, fmt.Errorf("control: %w", err)
 	}
+	t.rib, t.keep = rib, gateways(spec.Routes)
+	if err := t.followKernel(spec.Kernel); err != nil {
+		return t, fmt.Errorf("control: routes of the system: %w", err)
+	}
 	for _, n := range spec.Neighbors {
 		if err := rib.SetNeighbor(n.Port, n.Addr, n.MAC.Bytes()); err != nil {
+			t.close()
 			return t, fmt.Errorf("control: %w", err)
 		}
 	}
-	t.rib, t.keep = rib, gateways(spec.Routes)
 	t.fib = rib.Commit()
 	t.took = time.Since(start)
 	return t, nil
+}
+
+// replace publishes tables in the place of those in use.
+func (c *Control) replace(t tables) error {
+	old := c.tables
+	if err := c.use(t); err != nil {
+		return err
+	}
+	old.close()
+	return nil
 }
 
 // use publishes tables.
@@ -306,14 +338,19 @@ func (c *Control) use(t tables) error {
 	bucket, _ := slices.BinarySearch(CompileBuckets[:], t.took)
 	s.Compiles[bucket]++
 	s.CompileTime += t.took
-	for f, family := range []int{4, 6} {
-		for o := range s.Routes[f] {
-			s.Routes[f][o] = t.rib.Len(family, fib.Origin(o))
-		}
-		s.FIBBytes[f] = t.rib.Bytes(family)
-	}
+	s.count(t.rib)
 	c.stats.Store(s)
 	return nil
+}
+
+// count counts the routes of rib.
+func (s *Stats) count(rib *fib.RIB) {
+	for f, family := range []int{4, 6} {
+		for o := range s.Routes[f] {
+			s.Routes[f][o] = rib.Len(family, fib.Origin(o))
+		}
+		s.FIBBytes[f] = rib.Bytes(family)
+	}
 }
 
 // publish hands the tables and the state of the ports to the workers.

@@ -20,7 +20,8 @@ const (
 	parkAll  = 1024 // packets that wait for any
 
 	// commitEvery is the least time between two tables that differ in neighbors
-	// only, so that a flood of changes costs no more than so many.
+	// and routes of the system only, so that a flood of changes costs no more than
+	// so many.
 	commitEvery = 10 * time.Millisecond
 
 	// How often an address is announced, and when again (RFC 5227, 1.1:
@@ -46,8 +47,8 @@ type resolution struct {
 	parked  int // packets in waiting
 
 	fresh     map[neigh.Key]bool // known, but not published yet
-	changed   bool               // neighbors of the RIB are not published yet
-	committed time.Duration      // when they were the last time
+	changed   bool               // what changed in the RIB is not published yet
+	committed time.Duration      // when it was the last time
 
 	announced []announcement // by port
 
@@ -248,7 +249,7 @@ func (c *Control) do(now time.Duration, e neigh.Event) {
 	}
 }
 
-// commit publishes the neighbors of the RIB. What waited for them leaves first.
+// commit publishes the RIB. What waited for neighbors leaves first.
 func (c *Control) commit(now time.Duration) {
 	c.rib.Reclaim(c.router.Oldest())
 	c.fib = c.rib.Commit()
@@ -267,10 +268,7 @@ func (c *Control) commit(now time.Duration) {
 	c.router.Publish(&st)
 
 	s := *c.stats.Load()
-	for f, family := range []int{4, 6} {
-		s.Routes[f][fib.Neighbor] = c.rib.Len(family, fib.Neighbor)
-		s.FIBBytes[f] = c.rib.Bytes(family)
-	}
+	s.count(c.rib)
 	c.stats.Store(&s)
 }
 
