@@ -109,6 +109,7 @@ type daemon struct {
 	ctl       *control.Control
 	neighbors *neighbors.Table // nil where no host stack finds out neighbors
 	routes    *routes.Table    // nil where those of the system are not followed
+	names     []string         // of ports and VLANs, by number
 
 	reloads metrics.Reloads
 	cancel  context.CancelFunc
@@ -139,6 +140,9 @@ func start(cfg *config.Config, log *slog.Logger) (_ *daemon, err error) {
 	if err != nil {
 		return nil, err
 	}
+	for i := range spec.Ports {
+		d.names = append(d.names, spec.Ports[i].Name)
+	}
 	d.router, err = dataplane.NewRouter(ports, plan.Workers, dataplane.Options{
 		Burst: burst(cfg, ports),
 		Idle:  idleModes[cfg.Options.Idle],
@@ -156,7 +160,7 @@ func start(cfg *config.Config, log *slog.Logger) (_ *daemon, err error) {
 	if d.ctl, err = control.New(d.router, spec, log); err != nil {
 		return nil, err
 	}
-	if d.neighbors, err = follow(cfg, spec, ports, log); err != nil {
+	if d.neighbors, err = follow(spec, log); err != nil {
 		return nil, err
 	}
 	if d.neighbors != nil {
@@ -193,15 +197,11 @@ func start(cfg *config.Config, log *slog.Logger) (_ *daemon, err error) {
 
 // follow follows the system's neighbors on the ports whose host stack finds them
 // out; it returns nil where there is none.
-func follow(cfg *config.Config, spec *control.Spec, ports []*dataplane.Port, log *slog.Logger) (*neighbors.Table, error) {
+func follow(spec *control.Spec, log *slog.Logger) (*neighbors.Table, error) {
 	interfaces := make(map[string]uint16)
 	for i, p := range spec.Ports {
-		switch {
-		case p.Source != neigh.System:
-		case i < len(ports):
-			interfaces[ports[i].Name] = uint16(i)
-		default:
-			interfaces[cfg.Ports[cfg.VLANs[i-len(ports)].Port].Name] = uint16(i)
+		if p.Source == neigh.System {
+			interfaces[p.Name] = uint16(i)
 		}
 	}
 	if len(interfaces) == 0 {
@@ -298,24 +298,24 @@ func (d *daemon) tables() metrics.Tables {
 		}
 		t.FIBBytes = append(t.FIBBytes, metrics.Count{Family: name, N: s.FIBBytes[f]})
 	}
-	for i, p := range d.ports {
+	for i, name := range d.names {
 		waiting, gaveUp := d.ctl.Parked(i)
-		t.Parked = append(t.Parked, metrics.Parked{Device: p.Name, Now: waiting, GaveUp: gaveUp})
+		t.Parked = append(t.Parked, metrics.Parked{Device: name, Now: waiting, GaveUp: gaveUp})
 		m := d.ctl.Messages(i)
 		for f, family := range []string{"ipv4", "ipv6"} {
 			for k, n := range m.Sent[f] {
-				t.ICMPSent = append(t.ICMPSent, metrics.Message{Device: p.Name, Family: family, Class: icmp.Kind(k).String(), N: n})
+				t.ICMPSent = append(t.ICMPSent, metrics.Message{Device: name, Family: family, Class: icmp.Kind(k).String(), N: n})
 			}
 			for r, n := range m.Suppressed[f] {
 				if r := icmp.Reason(r); r != icmp.OK {
-					t.ICMPSuppressed = append(t.ICMPSuppressed, metrics.Message{Device: p.Name, Family: family, Class: r.String(), N: n})
+					t.ICMPSuppressed = append(t.ICMPSuppressed, metrics.Message{Device: name, Family: family, Class: r.String(), N: n})
 				}
 			}
 		}
 		f := d.ctl.Fragmented(i)
-		t.Fragmented = append(t.Fragmented, metrics.Fragmented{Device: p.Name, Sent: f.Packets, Failed: f.Failed, Fragments: f.Fragments})
+		t.Fragmented = append(t.Fragmented, metrics.Fragmented{Device: name, Sent: f.Packets, Failed: f.Failed, Fragments: f.Fragments})
 		for _, k := range []neigh.Conflict{neigh.StaticConflict, neigh.OwnAddressConflict} {
-			t.Conflicts = append(t.Conflicts, metrics.Conflict{Device: p.Name, Kind: k.String(), N: d.ctl.Neighbors().Conflicts(uint16(i), k)})
+			t.Conflicts = append(t.Conflicts, metrics.Conflict{Device: name, Kind: k.String(), N: d.ctl.Neighbors().Conflicts(uint16(i), k)})
 		}
 	}
 	return t

@@ -47,6 +47,7 @@ type Spec struct {
 
 // A Port is what is wanted of one port.
 type Port struct {
+	Name  string // as the configuration calls it
 	MAC   wire.MAC
 	MACs  []wire.MAC // further addresses that are ours
 	Addrs []netip.Prefix

@@ -13,19 +13,38 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"nmfwd/test/netns"
 )
 
 // hop is a line of traceroute: its number and what it found.
 var hop = regexp.MustCompile(`(?m)^ *(\d+)  ([0-9a-f.:]+|\*)`)
 
+// mtrHop is a line of mtr: a hop's number from 0 and who answered.
+var mtrHop = regexp.MustCompile(`(?m)^h (\d+) (.*)$`)
+
+// rows are the chains that traces go through.
+var rows = []struct {
+	name string
+	chainOf
+}{
+	{"1 router", chainOf{routers: 1}},
+	{"3 routers", chainOf{routers: 3}},
+	{"3 routers, VLANs", chainOf{routers: 3, tagged: true, words: "host off"}},
+}
+
 // TestTraceroute: each router shows itself once, by the address nearer to the
 // source, whatever the packets are.
 func TestTraceroute(t *testing.T) {
-	for _, routers := range []int{1, 3} {
-		t.Run(fmt.Sprintf("%d routers", routers), func(t *testing.T) {
-			c := newChain(t, chainOf{routers: routers})
+	for _, row := range rows {
+		t.Run(row.name, func(t *testing.T) {
+			c := newChain(t, row.chainOf)
 			c.known()
 			for f, version := range []string{"-4", "-6"} {
+				var want []string
+				for _, h := range c.hops[f] {
+					want = append(want, h.String())
+				}
 				for _, proto := range []string{"-U", "-I", "-T"} {
 					args := []string{version, "-n", "-q", "1", "-w", "3", "-m", "8", proto}
 					out, err := c.run("traceroute", append(args, c.dst[f].String())...)
@@ -37,12 +56,26 @@ func TestTraceroute(t *testing.T) {
 					for _, m := range hop.FindAllStringSubmatch(out, -1) {
 						got = append(got, m[2])
 					}
-					var want []string
-					for _, h := range c.hops[f] {
-						want = append(want, h.String())
-					}
 					if !slices.Equal(got, want) {
 						t.Errorf("traceroute %s %s: got hops %v, want %v", version, proto, got, want)
+					}
+				}
+				if row.routers == 1 {
+					continue
+				}
+				// Each hop thrice, a hop after the other without waiting for answers.
+				out, err := c.run("mtr", version, "--no-dns", "--raw", "-c", "3", "-i", "0.2", "-G", "1", c.dst[f].String())
+				if err != nil {
+					t.Error(err)
+				}
+				for i, h := range want {
+					for _, m := range mtrHop.FindAllStringSubmatch(out, -1) {
+						if m[1] == fmt.Sprint(i) && m[2] != h {
+							t.Errorf("mtr %s has %s as hop %d, want %s", version, m[2], i, h)
+						}
+					}
+					if n := strings.Count(out, fmt.Sprintf("\np %d ", i)); n != 3 {
+						t.Errorf("mtr %s has %d replies of hop %d, want 3", version, n, i)
 					}
 				}
 			}
@@ -51,37 +84,67 @@ func TestTraceroute(t *testing.T) {
 	}
 }
 
-// TestPathMTU: tracepath finds a narrow network in the middle; pings that may be
-// fragmented get through it, and those that may not learn its MTU.
+// TestPathMTU: MTUs differ from network to network. Packets of all sizes get
+// through that may be fragmented, and tracepath, ping and TCP find the least MTU.
 func TestPathMTU(t *testing.T) {
-	c := newChain(t, chainOf{routers: 3, mtus: []int{1500, 1500, 1400, 1500}})
-	c.known()
-	// Before the source knows the MTU, and makes fragments itself.
-	for _, size := range []int{1372, 1373, 1380, 1400, 1472, 2000, 8000} {
-		if out, err := c.run("ping", "-4", "-n", "-M", "dont", "-c", "1", "-W", "3", "-s", fmt.Sprint(size), c.dst[0].String()); err != nil || !strings.Contains(out, " 0% packet loss") {
-			t.Errorf("ping of %d bytes: %v", size, err)
-		}
+	for _, row := range rows[1:] {
+		t.Run(row.name, func(t *testing.T) {
+			of := row.chainOf
+			of.mtus = []int{1500, 1492, 1400, 1500}
+			c := newChain(t, of)
+			c.known()
+			// In IPv4, routers make the fragments as long as the source does not know the
+			// MTU. In IPv6 the source does, once it has been told.
+			if _, err := c.run("ping", "-6", "-n", "-c", "5", "-i", "0.1", "-W", "3", "-s", "1452", c.dst[1].String()); err != nil {
+				t.Errorf("IPv6 does not find the MTU: %v", err)
+			}
+			for _, size := range []int{64, 576, 1280, 1400, 1401, 1472, 1492, 1493, 1500, 1501, 2000, 8000} {
+				for f, version := range []string{"-4", "-6"} {
+					if _, err := c.run("ping", version, "-n", "-M", "dont", "-c", "1", "-W", "3", "-s", fmt.Sprint(size-28-20*f), c.dst[f].String()); err != nil {
+						t.Errorf("%s: a packet of %d bytes: %v", families[f].name, size, err)
+					}
+				}
+			}
+			for f, version := range []string{"-4", "-6"} {
+				out, err := c.run("tracepath", version, "-n", "-m", "8", c.dst[f].String())
+				if err != nil {
+					t.Error(err)
+				}
+				if !strings.Contains(out, "Resume: pmtu 1400 hops 4") {
+					t.Errorf("tracepath %s does not find an MTU of 1400 and 4 hops", version)
+				}
+				if _, err := c.run("ping", version, "-n", "-M", "do", "-c", "1", "-W", "3", "-s", fmt.Sprint(1400-28-20*f), c.dst[f].String()); err != nil {
+					t.Errorf("a packet of 1400 bytes that may not be fragmented: %v", err)
+				}
+				for _, ns := range []*netns.Namespace{c.source, c.sink} { // forgets MTUs
+					if _, err := ns.Output(t.Context(), "ip", version, "route", "flush", "cache"); err != nil {
+						t.Fatal(err)
+					}
+				}
+				if err := echo(t, c.source, c.sink, c.dst[f]); err != nil {
+					t.Errorf("TCP %s: %v", version, err)
+				}
+				if out, err := c.run("ip", version, "route", "get", c.dst[f].String()); err != nil || !strings.Contains(out, "mtu 1400") {
+					t.Errorf("TCP %s has not found an MTU of 1400: %v", version, err)
+				}
+			}
+			for i, want := range []float64{0, 1} {
+				m, err := c.routers[i].AtRest(t.Context())
+				if err != nil {
+					t.Error(err)
+				}
+				if n := m.Sum("nmfwd_fragmented_packets_total", `result="sent"`); n == 0 {
+					t.Errorf("router %d counts no packet that it fragmented", i+1)
+				}
+				for _, fam := range families {
+					if n := m.Sum("nmfwd_icmp_sent_total", `type="too_big"`, `family="`+fam.ip+`"`); n < want {
+						t.Errorf("router %d counts no %s packet too big", i+1, fam.name)
+					}
+				}
+			}
+			c.stop()
+		})
 	}
-	for f, version := range []string{"-4", "-6"} {
-		out, err := c.run("tracepath", version, "-n", "-m", "8", c.dst[f].String())
-		if err != nil {
-			t.Error(err)
-		}
-		if !strings.Contains(out, "pmtu 1400") || !strings.Contains(out, "Resume: pmtu 1400 hops 4") {
-			t.Errorf("tracepath %s does not find an MTU of 1400 and 4 hops", version)
-		}
-	}
-	m, err := c.routers[1].AtRest(t.Context())
-	if err != nil {
-		t.Error(err)
-	}
-	if n := m.Sum("nmfwd_fragmented_packets_total", `result="sent"`); n == 0 {
-		t.Error("the second router counts no packet that it fragmented")
-	}
-	if n := m.Sum("nmfwd_icmp_sent_total", `type="too_big"`, `family="ipv4"`); n == 0 {
-		t.Error("the second router counts no packet too big")
-	}
-	c.stop()
 }
 
 // TestPingRouter: without a host the router answers by itself, for every address

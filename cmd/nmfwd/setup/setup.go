@@ -3,6 +3,7 @@
 package setup
 
 import (
+	"cmp"
 	"fmt"
 	"net/netip"
 	"slices"
@@ -17,7 +18,7 @@ import (
 
 // Spec returns what cfg, resolved, wants of ports, which are those of
 // cfg.Devices in any order: a file that is loaded again may name them in
-// another.
+// another. VLANs follow by device and ID, and so keep their numbers as well.
 func Spec(cfg *config.Config, ports []*dataplane.Port) (*control.Spec, error) {
 	s := &control.Spec{
 		Ports:        make([]control.Port, len(cfg.Ports)),
@@ -32,7 +33,7 @@ func Spec(cfg *config.Config, ports []*dataplane.Port) (*control.Spec, error) {
 		i := cfg.Port(o.Name)
 		numbers[i] = uint16(n)
 		p := &cfg.Ports[i]
-		q := control.Port{MAC: wire.MACOf(o.MAC), Addrs: p.Addrs, MTU: o.MTU, Host: p.Host && o.Info.Host}
+		q := control.Port{Name: p.Name, MAC: wire.MACOf(o.MAC), Addrs: p.Addrs, MTU: o.MTU, Host: p.Host && o.Info.Host}
 		if p.MAC != nil {
 			q.MAC = wire.MACOf(p.MAC)
 		}
@@ -50,8 +51,10 @@ func Spec(cfg *config.Config, ports []*dataplane.Port) (*control.Spec, error) {
 		}
 		s.Ports[n] = q
 	}
-	for i := range cfg.VLANs {
-		v := &cfg.VLANs[i]
+	vlans := slices.SortedFunc(slices.Values(cfg.VLANs), func(a, b config.VLAN) int {
+		return cmp.Or(cmp.Compare(numbers[a.Parent], numbers[b.Parent]), cmp.Compare(a.ID, b.ID))
+	})
+	for i, v := range vlans {
 		p, n := &cfg.Ports[v.Port], len(ports)+i
 		q := s.Ports[numbers[v.Parent]]
 		if p.MTU > q.MTU {
@@ -60,7 +63,7 @@ func Spec(cfg *config.Config, ports []*dataplane.Port) (*control.Spec, error) {
 		if p.MTU != 0 {
 			q.MTU = p.MTU
 		}
-		q.Addrs, q.VLAN, q.On = p.Addrs, uint16(v.ID), int(numbers[v.Parent])
+		q.Name, q.Addrs, q.VLAN, q.On = p.Name, p.Addrs, uint16(v.ID), int(numbers[v.Parent])
 		q.PCP, q.KeepPCP = uint16(max(v.PCP, 0)), v.PCP == config.KeepPCP
 		numbers[v.Port], s.Ports[n] = uint16(n), q
 	}

@@ -92,6 +92,35 @@ func TestImported(t *testing.T) {
 	}
 }
 
+// TestVLANNumbers: devices and VLANs keep their numbers when the file names them
+// in another order.
+func TestVLANNumbers(t *testing.T) {
+	region := memport.NewRegion("test", 4096, memport.Stride)
+	var ports []*dataplane.Port
+	for _, name := range []string{"A", "B"} {
+		m, err := memport.New(region, memport.Config{Name: name, MAC: []byte{2, 0, 0, 0, 0, name[0]}, MTU: 1500})
+		if err != nil {
+			t.Fatal(err)
+		}
+		ports = append(ports, &m.Port)
+	}
+	lines := []string{"port A", "port B", "vlan 20 on B 10.0.20.1/24", "vlan 10 on B 10.0.10.1/24", "vlan 30 on A 10.0.30.1/24", "route default via 10.0.20.9"}
+	for range len(lines) {
+		lines = append(lines[1:], lines[0])
+		s, err := Spec(parse(t, strings.Join(lines, "\n")), ports)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var got []string
+		for _, p := range s.Ports {
+			got = append(got, p.Name)
+		}
+		if want := []string{"A", "B", "A.30", "B.10", "B.20"}; !slices.Equal(got, want) || s.Routes[0].Port != 4 || s.Ports[4].On != 1 {
+			t.Errorf("got ports %v, a route by %d, want %v, 4", got, s.Routes[0].Port, want)
+		}
+	}
+}
+
 // TestOrder: the same lines in any order mean the same tables.
 func TestOrder(t *testing.T) {
 	lines := []string{
