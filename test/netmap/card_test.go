@@ -127,26 +127,11 @@ func (e *wireEnd) send(frames ...[]byte) {
 // receive waits for a time and calls f with each frame from the router's card.
 func (e *wireEnd) receive(wait time.Duration, f func([]byte)) {
 	e.t.Helper()
-	var ds []dataplane.Descriptor
-	for _, q := range e.port.Queues {
-		ds = append(ds, q.Descriptor)
-	}
-	poll(e.t, wait, ds...)
-	var slots [64]dataplane.Slot
-	for _, q := range e.port.Queues {
-		if q.RX == nil {
-			continue
+	receiveAll(e.t, e.port, wait, func(_ int, b []byte) {
+		if len(b) >= 14 && bytes.Equal(b[6:12], e.mac) {
+			f(b)
 		}
-		s := slots[:q.RX.Recv(slots[:])]
-		var free []uint32
-		for i := range s {
-			if b := q.RX.Region().Bytes(&s[i]); len(b) >= 14 && bytes.Equal(b[6:12], e.mac) {
-				f(b)
-			}
-			free = append(free, s[i].Buf)
-		}
-		q.RX.Release(free)
-	}
+	})
 }
 
 // exchange sends a frame until want accepts an answer.
