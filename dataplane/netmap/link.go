@@ -256,11 +256,6 @@ func (p *port) mend() {
 				return
 			}
 		}
-		if err := p.region.keep(p.name); err != nil {
-			p.retried = true
-			p.fault.Store(&err)
-			return
-		}
 		p.closeQueues()
 		p.closeControl()
 		p.opened = false

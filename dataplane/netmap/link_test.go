@@ -307,8 +307,8 @@ func TestSilent(t *testing.T) {
 	}
 	l.step()
 	netmap.Check(p)
-	if n := registered(); n != 4 { // the region's keeper, the control descriptor, the queue's, the host's
-		t.Errorf("%d registrations, want 4", n)
+	if n := registered(); n != 3 { // the control descriptor, the queue's, the host's
+		t.Errorf("%d registrations, want 3", n)
 	}
 	if stalled() || !p.Device.LinkUp() || c.Wedged {
 		t.Fatalf("opened again: stalled %v, link up %v", stalled(), p.Device.LinkUp())

@@ -145,7 +145,7 @@ func size(n int) int { return 60 + n*31%1455 }
 func TestExchange(t *testing.T) {
 	for _, polls := range []bool{true, false} {
 		t.Run(fmt.Sprintf("polls %v", polls), func(t *testing.T) {
-			r, c := newRigOf(t, fake.Params{Ifs: 4, Rings: 4, Bufs: 2 + 4*512 + 32, BufSize: 2048}, t.TempDir(), fake.Card{RXSlots: 512, TXSlots: 512}, fake.Card{RXSlots: 512, TXSlots: 512})
+			r, c := newRigOf(t, fake.Params{Ifs: 5, Rings: 4, Bufs: 2 + 4*512 + 32, BufSize: 2048}, t.TempDir(), fake.Card{RXSlots: 512, TXSlots: 512}, fake.Card{RXSlots: 512, TXSlots: 512})
 			r.Polls = polls
 			cfg := config("c1", 1)
 			cfg.Spare = 32
@@ -810,7 +810,7 @@ func TestUnequalRings(t *testing.T) {
 // TestRegistrations is cases B2, B3 and B75: what resets a card happens twice.
 // All rings, those of the host too, enter netmap mode with the control
 // descriptor and leave it with the last, the host's descriptor is closed first
-// and the memory last. Each registration has an If of its own: the kernel writes
+// and that of the memory last, which alone is mapped then. Each registration has an If of its own: the kernel writes
 // no ring of another into it.
 func TestRegistrations(t *testing.T) {
 	r, c := newRig(t, fake.Card{RXRings: 4, TXRings: 4})
@@ -822,13 +822,13 @@ func TestRegistrations(t *testing.T) {
 		t.Errorf("%d ring changes, want 10", c[0].Changes)
 	}
 	want := []string{
-		"register C c0 mode 3 ring 0 flags 0x0 extra 0: <nil>", "map C",
+		"register C c0 mode 3 ring 0 flags 0x0 extra 0: <nil>", "map C", "register M c0 mode 7 ring 0 flags 0x0 extra 0: <nil>", "map M", "unmap",
 		"register 0 c0 mode 4 ring 0 flags 0x2000 extra 0: <nil>", "register 1 c0 mode 4 ring 0 flags 0x4000 extra 0: <nil>",
 		"register 2 c0 mode 4 ring 1 flags 0x2000 extra 0: <nil>", "register 3 c0 mode 4 ring 1 flags 0x4000 extra 0: <nil>",
 		"register 4 c0 mode 4 ring 2 flags 0x0 extra 0: <nil>",
 		"register 5 c0 mode 4 ring 3 flags 0x0 extra 0: <nil>",
 		"register 6 c0 mode 2 ring 0 flags 0x0 extra 0: <nil>",
-		"close 6", "close 5", "close 4", "close 3", "close 2", "close 1", "close 0", "close C", "unmap",
+		"close 6", "close 5", "close 4", "close 3", "close 2", "close 1", "close 0", "close C", "unmap", "close M",
 	}
 	for range 100 {
 		r.pollAll()
@@ -847,9 +847,13 @@ func TestRegistrations(t *testing.T) {
 	for i, l := range got {
 		w := strings.Fields(l)
 		if w[0] == "register" && names[w[1]] == "" {
-			names[w[1]] = "C"
-			if len(names) > 1 {
-				names[w[1]] = fmt.Sprint(len(names) - 2)
+			switch n := len(names); n {
+			case 0:
+				names[w[1]] = "C"
+			case 1:
+				names[w[1]] = "M"
+			default:
+				names[w[1]] = fmt.Sprint(n - 2)
 			}
 		}
 		if len(w) > 1 {
@@ -929,7 +933,7 @@ func TestOpenErrors(t *testing.T) {
 		{"down", func(_ *fake.Kernel, c *fake.Card) { c.Up = false }, card(none), nil, "netmap: port c0: the interface is down: "},
 		{"another mac with a host", nil, card(func(c *dataplane.PortConfig) { c.Host, c.MAC = true, net.HardwareAddr{2, 0, 0, 0, 0, 9} }), nil, "netmap: port c0: the host has the card's address 02:00:00:00:01:00, and no other"},
 		{"registration refused for its mtu", func(_ *fake.Kernel, c *fake.Card) { c.MTU = 4000 }, card(none), unix.EINVAL, "netmap: port c0: register: invalid argument: mtu 4000 needs buffers of 4018 bytes, they have 2048: "},
-		{"too many pipes of one parent", nil, []dataplane.PortConfig{pipeOf("x{1", 0), pipeOf("x{2", 0), pipeOf("x{3", 5000)}, unix.ENOMEM, "need at least 6 rings, 5386 buffers and 6 interfaces"},
+		{"too many pipes of one parent", nil, []dataplane.PortConfig{pipeOf("x{1", 0), pipeOf("x{2", 0), pipeOf("x{3", 5000)}, unix.ENOMEM, "need at least 6 rings, 5386 buffers and 7 interfaces"},
 		{"not native", func(_ *fake.Kernel, c *fake.Card) { c.Native = false }, card(func(c *dataplane.PortConfig) { c.Native = true }), nil, "no native netmap support"},
 		{"emulated with a VLAN", func(_ *fake.Kernel, c *fake.Card) { c.Native = false }, card(func(c *dataplane.PortConfig) { c.VLANs = []uint16{100} }), nil, "netmap is emulated on it, which loses VLAN tags"},
 		{"copies", func(_ *fake.Kernel, c *fake.Card) { c.Native = false }, card(func(c *dataplane.PortConfig) { c.ZeroCopy = true }), nil, "the device copies"},
@@ -937,7 +941,7 @@ func TestOpenErrors(t *testing.T) {
 		{"mtu beyond the buffers", func(_ *fake.Kernel, c *fake.Card) { c.MTU = 9000 }, card(none), nil, "mtu 9000 needs buffers of 9018 bytes, they have 2048: "},
 		{"mtu of the configuration", nil, card(func(c *dataplane.PortConfig) { c.MTU = 2031 }), nil, "mtu 2031 needs buffers of 2049 bytes"},
 		{"two buffer sizes", nil, []dataplane.PortConfig{{Name: "c0", BufSize: 2112}, {Name: "vale0:p", BufSize: 4096}}, nil, "all ports have one size"},
-		{"too many spare buffers", nil, card(func(c *dataplane.PortConfig) { c.Spare = 100000 }), unix.ENOMEM, "need at least 2 rings, 100130 buffers and 2 interfaces"},
+		{"too many spare buffers", nil, card(func(c *dataplane.PortConfig) { c.Spare = 100000 }), unix.ENOMEM, "need at least 2 rings, 100130 buffers and 3 interfaces"},
 		{"twice", nil, []dataplane.PortConfig{config("c0", 1), config("netmap:c0", 1)}, unix.EBUSY, "another nmfwd has it (pid "},
 		{"ring picked", nil, []dataplane.PortConfig{config("c0-1", 1)}, nil, `use "port c0"`},
 		{"host ring picked", nil, []dataplane.PortConfig{config("c0^", 1)}, nil, `rings cannot be picked, nmfwd manages them itself: use "port c0"`},
@@ -1019,7 +1023,7 @@ func TestNoMemory(t *testing.T) {
 				k.AddCard(fake.Card{Name: fmt.Sprint("c", i), RXRings: 4, TXRings: 4, RXSlots: 64, TXSlots: 64})
 			}
 			_, err := netmap.Open([]dataplane.PortConfig{config("c0", 4), config("c1", 4)}, netmap.Options{Kernel: k, LockDir: t.TempDir()})
-			if !errors.Is(err, unix.ENOMEM) || !strings.Contains(err.Error(), "need at least 16 rings, 1026 buffers and 10 interfaces") {
+			if !errors.Is(err, unix.ENOMEM) || !strings.Contains(err.Error(), "need at least 16 rings, 1026 buffers and 11 interfaces") {
 				t.Errorf("got %v", err)
 			}
 			if err := errors.Join(k.Idle(), k.Faults()); err != nil {
@@ -1041,7 +1045,7 @@ func TestLock(t *testing.T) {
 	if !errors.Is(err, unix.EBUSY) || !strings.Contains(err.Error(), fmt.Sprintf("(pid %d, ", os.Getpid())) {
 		t.Errorf("got %v, want %v", err, unix.EBUSY)
 	}
-	if n := strings.Count(strings.Join(r.Trace(), "\n"), "register"); n != 2 {
+	if n := strings.Count(strings.Join(r.Trace(), "\n"), "register"); n != 3 {
 		t.Errorf("%d registrations, want those of the first alone", n)
 	}
 	r.close()
@@ -1353,7 +1357,7 @@ func FuzzRings(f *testing.F) {
 	f.Add(bytes.Repeat([]byte{0xf0, 0xf0, 0xff, 0x01, 0xff, 0x02, 0x03, 0x73, 0x06, 0x17}, 30))
 	locks := f.TempDir()
 	f.Fuzz(func(t *testing.T, ops []byte) {
-		r, c := newRigOf(t, fake.Params{Ifs: 4, Rings: 4, Bufs: 64, BufSize: 2048}, locks, fake.Card{RXSlots: 8, TXSlots: 8}, fake.Card{RXSlots: 8, TXSlots: 16})
+		r, c := newRigOf(t, fake.Params{Ifs: 5, Rings: 4, Bufs: 64, BufSize: 2048}, locks, fake.Card{RXSlots: 8, TXSlots: 8}, fake.Card{RXSlots: 8, TXSlots: 16})
 		if len(ops) > 0 {
 			r.LockFree = ops[0]&1 != 0
 			c[1].ReportOnly = ops[0]&2 != 0

@@ -333,14 +333,9 @@ func (p *port) tryEnter(regions map[uint16]*region) error {
 	p.reg = reg
 	m := regions[p.reg.MemID]
 	if m == nil {
-		if p.reg.MemSize != uint64(int(p.reg.MemSize)) || int(p.reg.MemSize) <= 0 {
-			return fmt.Errorf("a region of %d bytes cannot be mapped", p.reg.MemSize)
+		if m, err = newRegion(p.kernel, fd, p.name, &p.reg); err != nil {
+			return err
 		}
-		mem, err := p.kernel.Map(fd, int(p.reg.MemSize))
-		if err != nil {
-			return fmt.Errorf("map %d bytes: %w", p.reg.MemSize, err)
-		}
-		m = &region{id: p.reg.MemID, kernel: p.kernel, mem: mem}
 		regions[m.id] = m
 	}
 	m.users++
@@ -349,7 +344,7 @@ func (p *port) tryEnter(regions map[uint16]*region) error {
 		return err
 	}
 	if p.reg.ExtraBufs == 0 {
-		p.nifp.BufsHead = 0 // the kernel leaves what was there, and frees it at close
+		p.nifp.BufsHead = 0
 	}
 	fresh := true
 	for dir, n := range []int{abi.DirRX: int(p.reg.RXRings), abi.DirTX: int(p.reg.TXRings)} {
@@ -630,7 +625,7 @@ func need(ports []*port, p *port) string {
 	if p.kind == nic {
 		prefix = ""
 	}
-	rings, bufs, ifs, spare, ringSize, ifSize := 0, abi.FirstBuffer, 0, 0, 0, 0
+	rings, bufs, ifs, spare, ringSize, ifSize := 0, abi.FirstBuffer, 1, 0, 0, 0 // the region itself has an interface
 	for _, o := range ports {
 		if o.kind != p.kind || o.parent() != p.parent() {
 			continue
@@ -738,11 +733,7 @@ func (p *port) shut() (err error) {
 func (p *port) leave() error {
 	errs := p.closeQueues()
 	if p.nifp != nil && p.region.buffer != nil && p.control >= 0 {
-		n := p.spare
-		if p.region.users == 1 {
-			n = len(p.region.buffer.Spare())
-		}
-		p.region.give(p.nifp, n)
+		p.region.give(p.nifp, p.spare)
 		p.region.spare -= p.spare
 		p.spare = 0
 	}

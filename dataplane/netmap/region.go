@@ -1,28 +1,75 @@
 package netmap
 
 import (
+	"errors"
 	"fmt"
-	"sync"
 
 	"nmfwd/dataplane"
 	"nmfwd/dataplane/netmap/abi"
 )
 
-// A region is a memory region of the kernel, mapped once for all ports in it.
+// A region is a memory region of the kernel, mapped once for all ports in it by
+// a descriptor that has no rings. So no port's descriptor is mapped: one that is
+// stays open for the kernel, and its rings in use, until it is unmapped. Nor does
+// the region lose its last user while a port is closed to be opened again, and
+// forget with it which of its buffers are taken: workers hold some.
 type region struct {
 	id     uint16
 	kernel Kernel
 	mem    []byte
-	users  int // open ports
-	base   int // byte of buffer 0
+	keeper int     // the descriptor
+	keepIf *abi.If // of keeper
+	users  int     // open ports
+	base   int     // byte of buffer 0
 	bufs   uint32
 	stride int
 	spare  int               // buffers without a ring that were had
 	buffer *dataplane.Region // nil until the first ring is known
+}
 
-	keeping sync.Mutex // guards what follows
-	keeper  int        // descriptor without rings that keeps the region in use, 0 for none
-	keepIf  *abi.If    // of keeper
+// newRegion maps the region that the port called name is in, whose descriptor
+// control was registered with the answer r. The region is mapped by control
+// first, which a list of extra buffers needs that nobody asked for: the kernel
+// leaves what was there, and frees it at close.
+func newRegion(k Kernel, control int, name string, r *abi.Register) (_ *region, err error) {
+	fail := func(err error) error {
+		return fmt.Errorf("region %d of %d bytes: %w", r.MemID, r.MemSize, err)
+	}
+	if r.MemSize != uint64(int(r.MemSize)) || int(r.MemSize) <= 0 {
+		return nil, fail(errors.New("it cannot be mapped"))
+	}
+	first, err := k.Map(control, int(r.MemSize))
+	if err != nil {
+		return nil, fail(fmt.Errorf("map: %w", err))
+	}
+	defer k.Unmap(first)
+	disown := func(r *abi.Register) error {
+		f, err := abi.IfAt(first, r.Offset)
+		if err == nil && r.ExtraBufs == 0 {
+			f.BufsHead = 0
+		}
+		return err
+	}
+	if err := disown(r); err != nil {
+		return nil, fail(err)
+	}
+	fd, err := k.Open()
+	if err != nil {
+		return nil, fail(err)
+	}
+	m := &region{id: r.MemID, kernel: k, keeper: fd}
+	own := abi.Register{Mode: abi.ModeNull, MemID: r.MemID, RXRings: 1, TXRings: 1, RXSlots: 2, TXSlots: 2}
+	if err = register(k, fd, name, &own); err == nil {
+		if err = disown(&own); err == nil {
+			m.mem, err = k.Map(fd, int(r.MemSize))
+		}
+	}
+	if err != nil {
+		k.Close(fd)
+		return nil, fail(err)
+	}
+	m.keepIf, err = abi.IfAt(m.mem, own.Offset)
+	return m, err
 }
 
 // ring returns the ring at byte off of the region. The first one tells where
@@ -75,44 +122,13 @@ func (m *region) give(f *abi.If, n int) {
 	}
 }
 
-// keep opens a descriptor that has no rings, so that the region stays in use
-// while its last port is closed to be opened again: a region that nobody uses
-// forgets which of its buffers are taken, and workers hold some.
-func (m *region) keep(name string) error {
-	m.keeping.Lock()
-	defer m.keeping.Unlock()
-	if m.keeper != 0 {
-		return nil
-	}
-	fd, err := m.kernel.Open()
-	if err != nil {
-		return err
-	}
-	r := abi.Register{Mode: abi.ModeNull, MemID: m.id, RXRings: 1, TXRings: 1, RXSlots: 2, TXSlots: 2}
-	if err = register(m.kernel, fd, name, &r); err == nil {
-		m.keepIf, err = abi.IfAt(m.mem, r.Offset)
-	}
-	if err != nil {
-		m.kernel.Close(fd)
-		return fmt.Errorf("keep region %d: %w", m.id, err)
-	}
-	m.keepIf.BufsHead = 0
-	m.keeper = fd
-	return nil
-}
-
-// leave unmaps the region when the last port has left it.
+// leave gives the region back when the last port has left it.
 func (m *region) leave() error {
 	if m.users--; m.users > 0 {
 		return nil
 	}
-	var err error
-	if m.keeper != 0 {
+	if m.buffer != nil {
 		m.give(m.keepIf, len(m.buffer.Spare()))
-		err = m.kernel.Close(m.keeper)
 	}
-	if e := m.kernel.Unmap(m.mem); err == nil {
-		err = e
-	}
-	return err
+	return errors.Join(m.kernel.Unmap(m.mem), m.kernel.Close(m.keeper))
 }

@@ -15,6 +15,7 @@ import (
 	"net"
 	"os"
 	"regexp"
+	"slices"
 	"strings"
 	"sync"
 
@@ -356,6 +357,7 @@ type file struct {
 	a      *adapter // nil until registered
 	rx, tx []*kring // bound
 	ifOff  int      // of its netmap_if
+	closed bool     // but mapped
 }
 
 // Open implements netmap.Kernel.
@@ -653,13 +655,14 @@ func (k *Kernel) Map(fd, size int) ([]byte, error) {
 		return nil, unix.EINVAL
 	}
 	r := f.a.region
-	r.mapped++
+	r.mappers = append(r.mappers, f)
 	k.maps[&r.mem[0]] = r
 	k.note("map %d", fd)
 	return r.mem[:size], nil
 }
 
-// Unmap implements netmap.Kernel.
+// Unmap implements netmap.Kernel. Of several mappings of a region it ends the
+// oldest.
 func (k *Kernel) Unmap(mem []byte) error {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -668,14 +671,19 @@ func (k *Kernel) Unmap(mem []byte) error {
 		return unix.EINVAL
 	}
 	k.note("unmap")
-	if r.mapped--; r.mapped == 0 {
+	f := r.mappers[0]
+	if r.mappers = r.mappers[1:]; len(r.mappers) == 0 {
 		delete(k.maps, &mem[0])
-		k.release(r)
 	}
+	if f.closed && !slices.Contains(r.mappers, f) {
+		k.unbind(f)
+	}
+	k.release(r)
 	return nil
 }
 
-// Close implements netmap.Kernel.
+// Close implements netmap.Kernel. A descriptor that is mapped stays bound to its
+// rings until it is unmapped.
 func (k *Kernel) Close(fd int) error {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -688,6 +696,14 @@ func (k *Kernel) Close(fd int) error {
 		return nil
 	}
 	k.note("close %d", fd)
+	if f.closed = slices.Contains(f.a.region.mappers, f); !f.closed {
+		k.unbind(f)
+	}
+	return nil
+}
+
+// unbind frees the rings of a descriptor.
+func (k *Kernel) unbind(f *file) {
 	a := f.a
 	a.region.freeExtra(f.ifOff)
 	a.region.ifs.give(f.ifOff)
@@ -704,7 +720,6 @@ func (k *Kernel) Close(fd int) error {
 		}
 		k.drop(a)
 	}
-	return nil
 }
 
 // forget is called when nobody uses a region any more: the kernel then takes
@@ -728,7 +743,7 @@ func (k *Kernel) drop(a *adapter) {
 
 // release forgets a region that nobody uses.
 func (k *Kernel) release(r *region) {
-	if r.adapters > 0 || r.mapped > 0 {
+	if r.adapters > 0 || len(r.mappers) > 0 {
 		return
 	}
 	delete(k.regions, r.id)

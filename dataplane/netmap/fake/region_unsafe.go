@@ -88,7 +88,8 @@ type region struct {
 	mem              []byte
 	params           Params
 	ifs, rings, bufs *pool
-	adapters, mapped int // users
+	adapters         int     // users
+	mappers          []*file // of mappings, the oldest first
 }
 
 func newRegion(k *Kernel, id uint16, p Params) *region {
