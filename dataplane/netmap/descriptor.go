@@ -56,7 +56,7 @@ func (d *descriptor) Before(bool) (int16, error) {
 	polled := d.rx != nil && d.port.kernel.Pollable()
 	if t := d.tx; t != nil {
 		if t.err != nil {
-			d.port.fail(t.err)
+			d.port.met(t.err)
 			t.err = nil
 			return 0, nil
 		}
@@ -65,7 +65,7 @@ func (d *descriptor) Before(bool) (int16, error) {
 			err := t.sync()
 			d.call.Leave(turn)
 			if err != nil {
-				d.port.fail(err)
+				d.port.met(err)
 				return 0, nil
 			}
 		}
@@ -82,7 +82,8 @@ func (d *descriptor) Before(bool) (int16, error) {
 }
 
 // After looks at what poll(2) returned. POLLERR alone is not fatal: the kernel
-// has put the ring right and goes on. Where the port has gone a sync says so.
+// has put the ring right and goes on, or has stopped it while the card is reset.
+// A sync says which.
 func (d *descriptor) After(revents int16) error {
 	switch {
 	case d.rx == nil:
@@ -103,7 +104,7 @@ func (d *descriptor) rxSync() {
 	err := d.port.kernel.RXSync(d.fd)
 	d.call.Leave(turn)
 	if err != nil {
-		d.port.fail(fmt.Errorf("receive: %w", err))
+		d.port.met(fmt.Errorf("receive: %w", err))
 		return
 	}
 	d.rx.watch()

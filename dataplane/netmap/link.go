@@ -138,6 +138,21 @@ func (p *port) fail(err error) {
 	p.tell()
 }
 
+// met judges an error that a worker met. The kernel answers EIO while it keeps
+// the rings stopped: for good where the interface has gone, but while it is down
+// or is being reset from FreeBSD 13 on.
+func (p *port) met(err error) {
+	if errors.Is(err, unix.EIO) && p.kind == nic {
+		if up, _, gone := p.kernel.Link(p.name); gone == nil {
+			if !up {
+				p.state.Or(down)
+			}
+			return
+		}
+	}
+	p.fail(err)
+}
+
 // look reads the link state. An interface that is gone is not down: its
 // descriptors have to be synced to learn of it.
 func (p *port) look() {

@@ -234,6 +234,54 @@ func TestVanish(t *testing.T) {
 	}
 }
 
+// TestStopped resets a card, and takes it down, where calls fail meanwhile: the
+// port is not opened again, which would reset it once more, and goes on when the
+// calls do.
+func TestStopped(t *testing.T) {
+	for _, tt := range []struct {
+		name string
+		up   bool
+	}{{"reset", true}, {"down", false}} {
+		t.Run(tt.name, func(t *testing.T) {
+			l := newLab(t, 1, true, false, fake.Card{}, fake.Card{})
+			c, p := l.card[0], l.ports[0]
+			forwarded := func(n int) bool {
+				c.Deliver(0, l.packet(n, 0, 80))
+				for range 3 {
+					l.step()
+				}
+				return len(l.card[1].Sent(0)) == 1
+			}
+			if !forwarded(0) {
+				t.Fatal("nothing forwarded")
+			}
+			changes := c.Changes
+			c.SetStopped(true)
+			c.SetUp(tt.up)
+			for range 3 {
+				for _, w := range l.router.Workers() {
+					w.Poll(0)
+				}
+			}
+			if got := p.Device.LinkUp(); got != tt.up {
+				t.Errorf("link up %v, want %v", got, tt.up)
+			}
+			if err := p.Device.(dataplane.Watcher).Changed(); err != nil {
+				t.Error(err)
+			}
+			c.SetUp(true)
+			c.SetStopped(false)
+			netmap.Look(p)
+			if !forwarded(1) {
+				t.Error("nothing forwarded after it")
+			}
+			if c.Changes != changes {
+				t.Errorf("%d rings changed their mode", c.Changes-changes)
+			}
+		})
+	}
+}
+
 // TestGoneForGood closes all while an interface is gone.
 func TestGoneForGood(t *testing.T) {
 	l := newLab(t, 2, true, false, fake.Card{}, fake.Card{})

@@ -126,6 +126,10 @@ type Card struct {
 	// Gone says that the interface was deleted.
 	Gone bool
 
+	// Stopped says that the driver is being reset, or is down and does not take
+	// calls, as on FreeBSD from 13 on: they fail meanwhile.
+	Stopped bool
+
 	// Carrier is what Link reports.
 	Carrier bool
 
@@ -214,6 +218,9 @@ func (c *Card) SetUp(up bool) { c.change(func() { c.Up = up }) }
 
 // SetCarrier plugs the cable in or out.
 func (c *Card) SetCarrier(on bool) { c.change(func() { c.Carrier = on }) }
+
+// SetStopped stops the rings, or starts them again.
+func (c *Card) SetStopped(stopped bool) { c.change(func() { c.Stopped = stopped }) }
 
 // SetGone deletes the interface, or makes it again.
 func (c *Card) SetGone(gone bool) { c.change(func() { c.Gone = gone }) }

@@ -262,7 +262,7 @@ func (k *Kernel) sync(fd, dir int) error {
 		return unix.EBADF
 	case f.a == nil:
 		return unix.ENXIO
-	case f.a.card != nil && f.a.card.Gone:
+	case f.a.card != nil && (f.a.card.Gone || f.a.card.Stopped):
 		return unix.EIO
 	}
 	k.calls++
@@ -305,7 +305,7 @@ func (k *Kernel) Poll(fd int, events int16) (revents int16) {
 	switch {
 	case f == nil:
 		return unix.POLLNVAL
-	case f.a == nil || f.a.card != nil && f.a.card.Gone:
+	case f.a == nil || f.a.card != nil && (f.a.card.Gone || f.a.card.Stopped):
 		return unix.POLLERR
 	}
 	k.calls++
