@@ -1,4 +1,4 @@
-//go:build !linux && !freebsd
+//go:build !linux
 
 package routes
 
@@ -9,5 +9,5 @@ import (
 
 // openSystem returns an error that wraps errors.ErrUnsupported.
 func openSystem() (system, error) {
-	return nil, fmt.Errorf("Linux and FreeBSD only: %w", errors.ErrUnsupported)
+	return nil, fmt.Errorf("Linux only: %w", errors.ErrUnsupported)
 }
