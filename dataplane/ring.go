@@ -151,6 +151,10 @@ type Punt struct {
 	Port   int    // number of the port or VLAN that it came in by
 	Frame  []byte // without the VLAN's tag; valid until the callback that got it returns; empty in a note
 
+	// Priority is PCP and DEI of the tag that the frame came with, at their places in
+	// the tag control information (IEEE 802.1Q, 9.6).
+	Priority uint16
+
 	// For PuntNeighbor and NoteUsed: the neighbor, and the port that it is on.
 	Neighbor netip.Addr
 	Out      int
@@ -181,11 +185,12 @@ type puntRing struct {
 }
 
 type puntEntry struct {
-	kind Kind
-	port uint16
-	hop  nextHop
-	len  int
-	data []byte
+	kind     Kind
+	port     uint16
+	priority uint16
+	hop      nextHop
+	len      int
+	data     []byte
 }
 
 // A nextHop is a neighbor that a packet is to be sent to.
@@ -214,10 +219,13 @@ func (r *puntRing) put(k Kind, port uint16, hop nextHop, from *Region, frame []S
 	}
 	e := &r.entries[tail&uint32(len(r.entries)-1)]
 	const typeAt = wire.EthernetLen - 2
-	e.kind, e.port, e.hop, e.len = k, port, hop, 0
+	e.kind, e.port, e.priority, e.hop, e.len = k, port, 0, hop, 0
 	for i := range frame {
 		p := from.Bytes(&frame[i])
 		if i == 0 {
+			if head > wire.EthernetLen {
+				e.priority = wire.Ethernet(p).TCI() & wire.PriorityMask
+			}
 			e.len = copy(e.data, p[:typeAt])
 			p = p[head-(wire.EthernetLen-typeAt):]
 		}
@@ -233,7 +241,7 @@ func (r *puntRing) drain(worker int, f func(Punt)) int {
 	n := int(r.tail.Load() - head)
 	for i := range uint32(n) {
 		e := &r.entries[(head+i)&uint32(len(r.entries)-1)]
-		p := Punt{Kind: e.kind, Worker: worker, Port: int(e.port), Frame: e.data[:e.len], Out: int(e.hop.port)}
+		p := Punt{Kind: e.kind, Worker: worker, Port: int(e.port), Frame: e.data[:e.len], Priority: e.priority, Out: int(e.hop.port)}
 		switch e.hop.family {
 		case 4:
 			p.Neighbor = netip.AddrFrom4([4]byte(e.hop.addr[:4]))

@@ -395,9 +395,10 @@ func (r *Router) Close() {
 
 // Inject hands an untagged frame to the worker that writes a TX queue of port, a
 // device or a VLAN on one, and reports whether there was room for it: a frame
-// longer than ControlFrame is never taken. Only control calls it.
-func (r *Router) Inject(port int, frame []byte) bool {
-	device, tci := r.device(port)
+// longer than ControlFrame is never taken. Priority, as in a Punt, is that of the
+// frame that it is due to, which a VLAN may keep. Only control calls it.
+func (r *Router) Inject(port int, frame []byte, priority uint16) bool {
+	device, tci := r.device(port, priority)
 	for _, o := range r.tx[device] {
 		if o.worker != nil {
 			return r.inject(o.worker, device, tci, frame)
@@ -408,8 +409,8 @@ func (r *Router) Inject(port int, frame []byte) bool {
 
 // InjectAs is Inject for a packet that a worker gave to control: it leaves before
 // those that the worker forwards by a State that is published later.
-func (r *Router) InjectAs(worker, port int, frame []byte) bool {
-	device, tci := r.device(port)
+func (r *Router) InjectAs(worker, port int, frame []byte, priority uint16) bool {
+	device, tci := r.device(port, priority)
 	w := r.workers[worker]
 	for _, h := range w.out[device].handoffs {
 		if h != nil {
@@ -427,19 +428,23 @@ func (r *Router) inject(w *Worker, device int, tci uint16, frame []byte) bool {
 	return true
 }
 
-// device returns the device that port is, or is a VLAN on, and the tag of that.
-func (r *Router) device(port int) (device int, tci uint16) {
+// device returns the device that port is, or is a VLAN on, and the tag of frames
+// that are due to one of a priority.
+func (r *Router) device(port int, priority uint16) (device int, tci uint16) {
 	p := &r.state.Load().Ports[port]
-	if p.TCI != 0 {
-		return int(p.On), p.TCI
+	switch {
+	case p.TCI == 0:
+		return port, 0
+	case p.KeepPCP:
+		return int(p.On), p.TCI | priority
 	}
-	return port, 0
+	return int(p.On), p.TCI
 }
 
 // Room returns how many frames for port Inject takes before the worker sends
 // any. Only control calls it.
 func (r *Router) Room(port int) int {
-	port, _ = r.device(port)
+	port, _ = r.device(port, 0)
 	for _, o := range r.tx[port] {
 		if o.worker != nil {
 			return injectLen - o.worker.inject.len()

@@ -30,8 +30,11 @@ type PortState struct {
 	// VLANs holds the numbers of the ports that are VLANs on this one, by VLAN
 	// ID, 0 for none. It is nil without any.
 	VLANs *[1 << 12]uint16
-	On    uint16 // of a VLAN: number of the port that it is on
-	TCI   uint16 // of a VLAN: IEEE 802.1Q tag control information of frames that control sends, else 0
+
+	// Of a VLAN.
+	On      uint16 // number of the port that it is on
+	TCI     uint16 // IEEE 802.1Q tag control information of frames that control sends; 0 of a device
+	KeepPCP bool   // what is due to a frame with a tag has the priority of that
 
 	// Every is the time that has to pass, in the long run, for each packet of one
 	// family that one queue of the port gives to control; what comes faster is

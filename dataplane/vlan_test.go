@@ -133,7 +133,7 @@ func TestVLANPunt(t *testing.T) {
 	if n != 1 {
 		t.Errorf("%d frames punted, want 1", n)
 	}
-	if !r.Inject(1, request) {
+	if !r.Inject(1, request, 0) {
 		t.Fatal("not injected")
 	}
 	r.Workers()[0].Step(0)

@@ -235,7 +235,7 @@ func (r *Region) rewrite(f *Slot, d *decision) int {
 	ip := r.Bytes(f)[d.head:]
 	var priority byte // PCP and DEI
 	if a.KeepPCP && d.head > wire.EthernetLen {
-		priority = byte(wire.Ethernet(r.Bytes(f)).TCI() >> 8 & 0xf0)
+		priority = byte(wire.Ethernet(r.Bytes(f)).TCI() & wire.PriorityMask >> 8)
 	}
 	n := int(a.HeadLen) + decrement(ip)
 	grow := int(a.HeadLen) - d.head

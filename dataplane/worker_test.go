@@ -435,13 +435,13 @@ func TestInject(t *testing.T) {
 	r := newRouter(t, labState(labRIB(t).Commit()), 1, dataplane.Options{}, &a.Port, &b.Port)
 	f := frame4(7, 64)
 	n := 0
-	for r.Inject(1, f) {
+	for r.Inject(1, f, 0) {
 		n++
 	}
 	if n != 256 {
 		t.Errorf("got room for %d frames, want 256", n)
 	}
-	if r.Inject(1, make([]byte, dataplane.MaxControlFrame+1)) {
+	if r.Inject(1, make([]byte, dataplane.MaxControlFrame+1), 0) {
 		t.Error("a frame longer than the ring's entries was taken")
 	}
 	r.Workers()[0].Step(0)
@@ -449,7 +449,7 @@ func TestInject(t *testing.T) {
 	if len(got) != 256 || !bytes.Equal(got[0], f) || !bytes.Equal(got[255], f) {
 		t.Errorf("got %d frames, want 256 of them: % x", len(got), f)
 	}
-	if !r.Inject(1, f) {
+	if !r.Inject(1, f, 0) {
 		t.Error("no room after the worker's step")
 	}
 }

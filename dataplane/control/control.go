@@ -358,7 +358,7 @@ func (s *Stats) count(rib *fib.RIB) {
 func (c *Control) publish() {
 	st := &dataplane.State{FIB: c.fib, IPOptions: c.spec.IPOptions, Ports: make([]dataplane.PortState, len(c.spec.Ports))}
 	for i, p := range c.spec.Ports {
-		s := dataplane.PortState{Number: uint16(i), MAC: p.MAC, MACs: p.MACs, MTU: p.MTU, Host: p.Host, TCI: p.tci()}
+		s := dataplane.PortState{Number: uint16(i), MAC: p.MAC, MACs: p.MACs, MTU: p.MTU, Host: p.Host, TCI: p.tci(), KeepPCP: p.KeepPCP}
 		s.Up = c.device(i).Device.LinkUp()
 		if p.VLAN != 0 {
 			s.On = uint16(p.On)
@@ -431,7 +431,7 @@ func (c *Control) watchDevices() {
 // punt handles one frame that a worker gave.
 func (c *Control) punt(p dataplane.Punt) {
 	port := c.ports[p.Port]
-	c.worker = p.Worker
+	c.worker, c.priority = p.Worker, p.Priority
 	var n int
 	switch p.Kind {
 	case dataplane.PuntARP:

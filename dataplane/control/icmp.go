@@ -30,7 +30,10 @@ type messenger struct {
 	packet   []byte     // is made here, behind headroom
 	piece    []byte     // and a fragment of it here
 	id       uint16     // IPv4 identification of the last one
-	worker   int        // the last one that gave a packet: by it, every port is reached
+
+	// Of the packet on whose behalf something is sent.
+	worker   int    // by which every port is reached
+	priority uint16 // of its tag
 }
 
 // messages count what became of the packets of one port that were due something.
@@ -313,7 +316,7 @@ func (c *Control) transmit(port int, a *fib.Adjacency, b []byte) icmp.Reason {
 		// It waits as packets do that came in, and is forwarded then.
 		wire.PutEthernet(b, c.spec.Ports[port].MAC, c.spec.Ports[port].MAC, etherType)
 		raiseTTL(b[headroom:])
-		c.unresolved(dataplane.Punt{Kind: dataplane.PuntNeighbor, Worker: c.worker, Port: port, Frame: b, Neighbor: hop, Out: int(a.Port)})
+		c.unresolved(dataplane.Punt{Kind: dataplane.PuntNeighbor, Worker: c.worker, Port: port, Frame: b, Priority: c.priority, Neighbor: hop, Out: int(a.Port)})
 		return icmp.OK
 	case a.HeadLen == 0:
 		return icmp.NoRoute
@@ -324,7 +327,7 @@ func (c *Control) transmit(port int, a *fib.Adjacency, b []byte) icmp.Reason {
 		return icmp.NoRoute
 	}
 	wire.PutEthernet(b, wire.MACOf(a.Head[:]), wire.MACOf(a.Head[6:]), etherType)
-	if !c.router.Inject(int(a.Port), b) {
+	if !c.router.Inject(int(a.Port), b, c.priority) {
 		return icmp.Busy
 	}
 	return icmp.OK

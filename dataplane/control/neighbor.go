@@ -60,6 +60,7 @@ type resolution struct {
 // A parkedPacket waits for its neighbor.
 type parkedPacket struct {
 	worker, port int // that it came in by
+	priority     uint16
 	frame        []byte
 }
 
@@ -177,7 +178,7 @@ func (c *Control) park(k neigh.Key, p dataplane.Punt) {
 		c.discardedAt[p.Port].Add(1)
 		return
 	}
-	c.waiting[k] = append(q, parkedPacket{p.Worker, p.Port, slices.Clone(p.Frame)})
+	c.waiting[k] = append(q, parkedPacket{p.Worker, p.Port, p.Priority, slices.Clone(p.Frame)})
 	c.parked++
 	c.parkedAt[p.Port].Add(1)
 }
@@ -244,6 +245,7 @@ func (c *Control) do(now time.Duration, e neigh.Event) {
 		}
 	case neigh.Unreachable:
 		for _, p := range c.take(e.Key) {
+			c.worker, c.priority = p.worker, p.priority
 			c.unreachable(p.port, p.frame)
 		}
 	}
@@ -275,7 +277,7 @@ func (c *Control) commit(now time.Duration) {
 // forward sends a packet that waited.
 func (c *Control) forward(a *fib.Adjacency, p parkedPacket) {
 	frame := dataplane.Rewrite(a, p.frame)
-	if frame == nil || !c.router.InjectAs(p.worker, int(a.Port), frame) {
+	if frame == nil || !c.router.InjectAs(p.worker, int(a.Port), frame, p.priority) {
 		c.discardedAt[p.port].Add(1)
 	}
 }
@@ -349,7 +351,7 @@ func (c *Control) asker(k neigh.Key) (a netip.Addr, ok bool) {
 
 // send sends the frame of n bytes in c.reply. When the ring is full it is lost:
 // who needs it asks again.
-func (c *Control) send(port, n int) { c.router.Inject(port, c.reply[:n]) }
+func (c *Control) send(port, n int) { c.router.Inject(port, c.reply[:n], 0) }
 
 // announceSoon has the router's addresses on a port announced, unless a host has
 // them: stations that knew them elsewhere, and switches, learn where they are.

@@ -92,6 +92,10 @@ func (e Ethernet) TCI() uint16 { return binary.BigEndian.Uint16(e[EthernetLen:])
 // TaggedType returns the EtherType behind the tag of such a frame.
 func (e Ethernet) TaggedType() uint16 { return binary.BigEndian.Uint16(e[EthernetLen+2:]) }
 
+// PriorityMask is the part of tag control information that is not the VLAN ID: PCP
+// and DEI.
+const PriorityMask = 0xf000
+
 // PutTag writes an IEEE 802.1Q tag to the place of a frame's EtherType, and
 // returns the place for that now.
 func PutTag(frame []byte, tci uint16) int {
