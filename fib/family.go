@@ -1,5 +1,7 @@
 package fib
 
+import "slices"
+
 // An entry is a route of the RIB in a compact form, named by its number.
 type entry struct {
 	key
@@ -57,6 +59,28 @@ func (f *family) deepest(k key) uint32 {
 	}
 	n, _ := f.tree.deepest(k)
 	return n
+}
+
+// covering returns the numbers of the preferred routes of all prefixes that cover
+// k, shortest first.
+func (f *family) covering(k key) []uint32 {
+	if f.ready() {
+		return f.tree.covering(nil, k)
+	}
+	var up []uint32
+	for {
+		n := f.index.deepest(f.entries, k)
+		if n == 0 {
+			break
+		}
+		up = append(up, n)
+		if f.entries[n].len == 0 {
+			break
+		}
+		k = f.entries[n].cut(f.entries[n].len - 1)
+	}
+	slices.Reverse(up)
+	return up
 }
 
 // inherited returns the adjacency that holds in region where no longer route

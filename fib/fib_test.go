@@ -8,6 +8,7 @@ import (
 	"math/rand/v2"
 	"net/netip"
 	"os/exec"
+	"reflect"
 	"slices"
 	"strings"
 	"sync"
@@ -406,6 +407,10 @@ func TestQueries(t *testing.T) {
 		{"all", list(r.All()), "0.0.0.0/0 static, 10.0.0.0/8 static, 10.0.0.0/16 static, 10.0.0.0/16 kernel, 10.0.1.0/24 static, 11.0.0.0/8 static, 2001:db8::/32 static, 2001:db8::/48 static"},
 		{"covering", list(r.Covering(pfx("10.0.1.0/24"))), "0.0.0.0/0 static, 10.0.0.0/8 static, 10.0.0.0/16 static, 10.0.1.0/24 static"},
 		{"covered", list(r.Covered(pfx("10.0.0.0/9"))), "10.0.0.0/16 static, 10.0.0.0/16 kernel, 10.0.1.0/24 static"},
+		{"covered, behind one", list(r.CoveredAfter(pfx("10.0.0.0/8"), pfx("10.0.0.0/8"))), "10.0.0.0/16 static, 10.0.0.0/16 kernel, 10.0.1.0/24 static"},
+		{"covered, behind one that is not there", list(r.CoveredAfter(pfx("0.0.0.0/0"), pfx("10.0.0.0/20"))), "10.0.1.0/24 static, 11.0.0.0/8 static"},
+		{"covered, behind the last", list(r.CoveredAfter(pfx("::/0"), pfx("2001:db8::/48"))), ""},
+		{"covered, behind the longest", list(r.CoveredAfter(pfx("10.0.0.0/8"), pfx("10.0.0.255/32"))), "10.0.1.0/24 static"},
 		{"exact", list(r.Exact(pfx("10.0.0.0/16"))), "10.0.0.0/16 static, 10.0.0.0/16 kernel"},
 		{"exact of none", list(r.Exact(pfx("10.0.0.0/15"))), ""},
 	} {
@@ -496,7 +501,19 @@ func TestLoad(t *testing.T) {
 	}
 	r := New(testPorts)
 	must(t, r.Load(rts))
+	var early, late [][]Route // while the trees are being filled, as far as they are, and after
+	for i := range 50 {
+		early = append(early, slices.Collect(r.Covering(rts[i*800].Prefix)))
+	}
 	f := r.Commit()
+	must(t, r.Remove(rts[100]))
+	must(t, r.Add(rts[100]))
+	for i := range early {
+		late = append(late, slices.Collect(r.Covering(rts[i*800].Prefix)))
+	}
+	if !reflect.DeepEqual(early, late) {
+		t.Error("routes that cover others: the sorted index and the trees differ")
+	}
 	must(t, r.Remove(rts[100]))
 	loaded(t, rnd, r, f2(r, f))
 

@@ -446,11 +446,11 @@ func (r *RIB) Lookup(a netip.Addr) (Route, bool) {
 }
 
 // Covering yields the preferred routes of all prefixes that cover p, and p's
-// own, shortest prefix first.
+// own, shortest prefix first. It does not wait for what Load leaves to be done.
 func (r *RIB) Covering(p netip.Prefix) iter.Seq[Route] {
 	return func(yield func(Route) bool) {
 		f := r.family(p.Addr())
-		for _, n := range f.wait().covering(nil, keyOf(p.Masked())) {
+		for _, n := range f.covering(keyOf(p.Masked())) {
 			if !yield(r.describe(f, &f.entries[n])) {
 				return
 			}
@@ -473,10 +473,24 @@ func (r *RIB) Exact(p netip.Prefix) iter.Seq[Route] {
 // Covered yields all routes of the prefixes within p, and p's own, in the order
 // of All.
 func (r *RIB) Covered(p netip.Prefix) iter.Seq[Route] {
+	f, k := r.family(p.Addr()), keyOf(p.Masked())
+	return r.from(f, k, k)
+}
+
+// CoveredAfter yields the routes of Covered(p) behind those of prefix last, which
+// need not be there any more: so a long list can be read in parts while routes
+// change.
+func (r *RIB) CoveredAfter(p, last netip.Prefix) iter.Seq[Route] {
+	next := keyOf(last.Masked())
+	next.len++
+	return r.from(r.family(p.Addr()), keyOf(p.Masked()), next)
+}
+
+// from yields the routes of the prefixes within k whose keys are not less than
+// first.
+func (r *RIB) from(f *family, k, first key) iter.Seq[Route] {
 	return func(yield func(Route) bool) {
-		f := r.family(p.Addr())
-		k := keyOf(p.Masked())
-		for at := f.index.seek(f.entries, k); ; at = f.index.next(at) {
+		for at := f.index.seek(f.entries, first); ; at = f.index.next(at) {
 			n := f.index.at(at)
 			if n == 0 || !k.covers(f.entries[n].key) {
 				return

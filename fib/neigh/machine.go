@@ -83,6 +83,7 @@ func (a Answer) String() string {
 
 // Use says that a packet is for the neighbor k.
 func (t *Table) Use(now time.Duration, k Key) Answer {
+	t.now = now
 	e := t.entries[k]
 	if e == nil {
 		if !isNeighbor(k.Addr) || !t.mayAsk(now, k.Port) {
@@ -108,6 +109,7 @@ func (t *Table) Use(now time.Duration, k Key) Answer {
 // Keep makes keys, in place of those that there were, the neighbors that are
 // kept known whether packets come for them or not: gateways.
 func (t *Table) Keep(now time.Duration, keys map[Key]bool) {
+	t.now = now
 	for k, e := range t.entries {
 		if e.kept && !keys[k] {
 			e.kept = false
@@ -162,6 +164,7 @@ type Advert struct {
 // Advertised takes what a station on p says without being asked by anyone else:
 // that it has addr (RFC 4861, 7.2.5). The MAC address is one of a station.
 func (t *Table) Advertised(now time.Duration, p *Port, addr netip.Addr, a Advert) {
+	t.now = now
 	e := t.entries[Key{p.Num, addr}]
 	if e == nil || e.State == Static || p.Source == System || p.Owns(addr) || p.IsOwnMAC(a.MAC) {
 		return
@@ -190,6 +193,7 @@ func (t *Table) Advertised(now time.Duration, p *Port, addr netip.Addr, a Advert
 // the router: that it has addr and is at mac (RFC 826; RFC 4861, 7.2.3). It may
 // be new, if addr is on the link. The MAC address is one of a station.
 func (t *Table) Heard(now time.Duration, p *Port, addr netip.Addr, mac wire.MAC) {
+	t.now = now
 	if p.Source == System || p.Owns(addr) || p.IsOwnMAC(mac) {
 		return
 	}
@@ -219,6 +223,7 @@ type Update struct {
 // Follow takes what the system says. A neighbor that the system asks for by
 // itself is none of the table's.
 func (t *Table) Follow(now time.Duration, u Update) {
+	t.now = now
 	k, mac, s := u.Key, u.MAC, u.State
 	if u.Gone {
 		t.forget(now, k)
@@ -275,6 +280,7 @@ func (t *Table) Next() (time.Duration, bool) {
 
 // Expire makes happen what happens by itself until now.
 func (t *Table) Expire(now time.Duration) {
+	t.now = now
 	for len(t.timers) > 0 && t.timers[0].deadline <= now {
 		t.expire(now, t.timers[0])
 	}
@@ -373,6 +379,7 @@ func (t *Table) enter(e *entry, s State, until time.Duration) {
 	if e.unanswered() {
 		p.unanswered--
 	}
+	e.since = t.now
 	if e.State = s; s != Incomplete && s != Probe && s != Failed {
 		e.asks = 0
 	}

@@ -3,6 +3,7 @@ package neigh
 import (
 	"errors"
 	"fmt"
+	"iter"
 	"math/rand/v2"
 	"net/netip"
 	"slices"
@@ -751,5 +752,37 @@ func TestNames(t *testing.T) {
 	}
 	if got, want := fmt.Sprint(Refused, Wait, Forward, NoAnswer, Answer(9)), "refused wait forward no answer answer(9)"; got != want {
 		t.Errorf("got %q, want %q", got, want)
+	}
+}
+
+// TestEach reads a table in parts while it changes, as control does.
+func TestEach(t *testing.T) {
+	tab := New([]Source{Link}, 100)
+	p := &Port{Nets: []netip.Prefix{netip.MustParsePrefix("198.18.0.0/24")}}
+	addr := func(i int) netip.Addr { return netip.AddrFrom4([4]byte{198, 18, 0, byte(i)}) }
+	for i := 1; i <= 50; i++ {
+		tab.Heard(time.Duration(i)*time.Second, p, addr(i), mac1)
+	}
+	next, stop := iter.Pull2(tab.Each())
+	defer stop()
+	got := map[netip.Addr]time.Duration{}
+	for {
+		e, since, ok := next()
+		if !ok {
+			break
+		}
+		got[e.Addr] = since
+		if len(got) == 25 {
+			tab.Heard(time.Hour, p, addr(60), mac1)
+		}
+	}
+	delete(got, addr(60)) // was added and may be there
+	for i := 1; i <= 50; i++ {
+		if got[addr(i)] != time.Duration(i)*time.Second {
+			t.Errorf("%v: got %v", addr(i), got[addr(i)])
+		}
+	}
+	if len(got) != 50 {
+		t.Errorf("got %d entries, want 50", len(got))
 	}
 }

@@ -3,6 +3,7 @@ package neigh
 import (
 	"container/heap"
 	"fmt"
+	"iter"
 	"maps"
 	"math/rand/v2"
 	"net"
@@ -31,6 +32,7 @@ const (
 // A Table holds the neighbors of the router.
 type Table struct {
 	max       int
+	now       time.Duration  // of the last call
 	random    func() float64 // in [0, 1)
 	entries   map[Key]*entry
 	ports     []portTable
@@ -65,6 +67,7 @@ type entry struct {
 	Entry
 	kept     bool          // a gateway: kept known whether packets come or not
 	asks     int           // sent and not answered in this state
+	since    time.Duration // when its state was entered, or confirmed
 	deadline time.Duration // when something happens by itself
 	timer    int           // index in timers, -1 for none
 
@@ -115,6 +118,19 @@ func (t *Table) All() []Entry {
 	}
 	slices.SortFunc(all, func(a, b Entry) int { return a.compare(b.Key) })
 	return all
+}
+
+// Each yields the entries in no order, each with the time at which its state was
+// entered or last confirmed. Other methods may be called between two of them: what
+// they add is yielded or not, what they remove is not.
+func (t *Table) Each() iter.Seq2[Entry, time.Duration] {
+	return func(yield func(Entry, time.Duration) bool) {
+		for _, e := range t.entries {
+			if !yield(e.Entry, e.since) {
+				return
+			}
+		}
+	}
 }
 
 // Count returns the number of entries of an address family, 4 or 6, in state s.
