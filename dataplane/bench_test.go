@@ -31,13 +31,13 @@ func BenchmarkStep(b *testing.B) {
 	} {
 		for _, burst := range []int{16, 64, 256} {
 			b.Run(fmt.Sprintf("%s/4 routes/burst=%d", c.name, burst), func(b *testing.B) {
-				benchmarkStep(b, burst, c.frame)
+				benchmarkStep(b, burst, c.frame, nil)
 			})
 		}
 	}
 }
 
-func benchmarkStep(b *testing.B, burst int, frame func(n int) []byte) {
+func benchmarkStep(b *testing.B, burst int, frame func(n int) []byte, watch *dataplane.Watch) {
 	region := memport.NewRegion("bench", 8192, memport.Stride)
 	in := newPort(b, region, memport.Config{Name: "A", RXSlots: 4096, TXSlots: 64})
 	out := newPort(b, region, memport.Config{Name: "B", RXSlots: 64, TXSlots: 64})
@@ -55,7 +55,9 @@ func benchmarkStep(b *testing.B, burst int, frame func(n int) []byte) {
 	if err := memport.Loop(in, 0, out, 0, frames); err != nil {
 		b.Fatal(err)
 	}
-	r := newRouter(b, labState(rib.Commit()), 1, dataplane.Options{Burst: burst}, &in.Port, &out.Port)
+	st := labState(rib.Commit())
+	st.Watch = watch
+	r := newRouter(b, st, 1, dataplane.Options{Burst: burst}, &in.Port, &out.Port)
 	w := r.Workers()[0]
 	b.ReportAllocs()
 	packets := 0

@@ -12,6 +12,7 @@ import (
 type State struct {
 	FIB   *fib.FIB
 	Ports []PortState // by port number
+	Watch *Watch      // told of all destinations, nil for none
 
 	// IPOptions has packets forwarded with options that RFC 7126 advises to drop.
 	IPOptions bool

@@ -110,9 +110,13 @@ func (w *Worker) receive(st *State, q *rxQueue) int {
 		return 0
 	}
 	s := w.slots[:n]
-	if q.host {
+	switch {
+	case q.host:
 		w.fromHost(q, s)
-	} else {
+	case st.Watch != nil:
+		st.Watch.note(w.id, st, &st.Ports[q.port], q.region, s)
+		fallthrough
+	default:
 		w.forward(st, q, s)
 	}
 	for _, o := range w.touched {

@@ -74,6 +74,7 @@ type Control struct {
 	log       *slog.Logger
 	neighbors *neigh.Table
 	reloads   chan reload
+	queries   chan func()
 	stats     atomic.Pointer[Stats]
 	now       func() time.Duration // the clock that everything here goes by
 
@@ -81,6 +82,8 @@ type Control struct {
 	tables
 	resolution
 	messenger
+	names   []string         // of the ports
+	watch   *dataplane.Watch // that workers tell, nil for none
 	reply   [dataplane.MaxControlFrame]byte
 	devices []string // what is different of each port, as last logged
 }
@@ -137,6 +140,7 @@ func New(router *dataplane.Router, spec *Spec, log *slog.Logger) (*Control, erro
 		now:        func() time.Duration { return time.Since(start) },
 		messenger:  newMessenger(router, len(spec.Ports)),
 		reloads:    make(chan reload),
+		queries:    make(chan func()),
 		resolution: newResolution(len(spec.Ports)),
 		devices:    make([]string, len(spec.Ports)),
 	}
@@ -208,6 +212,8 @@ func (c *Control) Run(ctx context.Context) {
 			err := c.replace(r.tables)
 			c.keepGateways()
 			r.done <- err
+		case f := <-c.queries:
+			f()
 		case <-links.C:
 			workers.rescue(c.down())
 			if c.watchLinks() {
@@ -331,6 +337,7 @@ func (c *Control) use(t tables) error {
 		}
 	}
 	c.tables = t
+	c.names = portNames(c.router.Ports(), t.spec.Ports)
 	c.publish()
 	s := new(Stats)
 	if old := c.stats.Load(); old != nil {
@@ -356,7 +363,7 @@ func (s *Stats) count(rib *fib.RIB) {
 
 // publish hands the tables and the state of the ports to the workers.
 func (c *Control) publish() {
-	st := &dataplane.State{FIB: c.fib, IPOptions: c.spec.IPOptions, Ports: make([]dataplane.PortState, len(c.spec.Ports))}
+	st := &dataplane.State{FIB: c.fib, Watch: c.watch, IPOptions: c.spec.IPOptions, Ports: make([]dataplane.PortState, len(c.spec.Ports))}
 	for i, p := range c.spec.Ports {
 		s := dataplane.PortState{Number: uint16(i), MAC: p.MAC, MACs: p.MACs, MTU: p.MTU, Host: p.Host, TCI: p.tci(), KeepPCP: p.KeepPCP}
 		s.Up = c.device(i).Device.LinkUp()

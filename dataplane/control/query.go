@@ -1,0 +1,229 @@
+package control
+
+import (
+	"context"
+	"errors"
+	"iter"
+	"net/netip"
+	"slices"
+	"strconv"
+	"time"
+
+	"nmfwd/dataplane"
+	"nmfwd/fib"
+	"nmfwd/fib/neigh"
+)
+
+// What is asked of control is answered by its goroutine, between packets: each
+// question is short, and long lists are read in parts of so many entries, so that
+// ARP never waits for one.
+const part = 500
+
+// query runs f in control's goroutine. Run must be running.
+func (c *Control) query(ctx context.Context, f func()) error {
+	done := make(chan struct{})
+	select {
+	case c.queries <- func() { f(); close(done) }:
+		<-done
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
+// A PortEntry is a port as it is configured: a device, or a VLAN on one.
+type PortEntry struct {
+	Name string
+	Port // not to be changed
+}
+
+// PortEntries returns the ports by number. It may be called from any goroutine.
+func (c *Control) PortEntries(ctx context.Context) (ports []PortEntry, err error) {
+	err = c.query(ctx, func() {
+		for i := range c.spec.Ports {
+			ports = append(ports, PortEntry{c.names[i], c.spec.Ports[i]})
+		}
+	})
+	return ports, err
+}
+
+// A RouteEntry is a route and what is known of its neighbor.
+type RouteEntry struct {
+	fib.Route
+	PortName string      // empty where the route leads to no port
+	Used     bool        // of the routes to its prefix, packets follow this one
+	Resolved bool        // the neighbor of a route that has one is known
+	Neighbor neigh.State // of a route that has a neighbor, Incomplete for none
+}
+
+// entry describes a route.
+func (c *Control) entry(rt fib.Route, used bool) RouteEntry {
+	e := RouteEntry{Route: rt, Used: used}
+	switch rt.Kind {
+	case fib.Blackhole, fib.Reject:
+		return e
+	case fib.Via:
+		if n, ok := c.neighbors.Lookup(rt.Port, rt.Gateway); ok {
+			e.Neighbor = n.State
+			e.Resolved = n.State != neigh.Incomplete && n.State != neigh.Failed
+		}
+	}
+	e.PortName = c.names[rt.Port]
+	return e
+}
+
+// Routes yields the routes of the prefixes within p, in the order of
+// [fib.RIB.Covered]. They are read in parts: each is right for its moment, and
+// what comes or goes meanwhile is among them or not. After an error there are no
+// more. It may be called from any goroutine.
+func (c *Control) Routes(ctx context.Context, p netip.Prefix) iter.Seq2[RouteEntry, error] {
+	return func(yield func(RouteEntry, error) bool) {
+		entries := make([]RouteEntry, 0, part+fib.NumOrigins)
+		for first := true; first || len(entries) >= part; first = false {
+			err := c.query(ctx, func() {
+				routes := c.rib.Covered(p)
+				if !first {
+					routes = c.rib.CoveredAfter(p, entries[len(entries)-1].Prefix)
+				}
+				entries = entries[:0]
+				var last netip.Prefix
+				for rt := range routes {
+					if len(entries) >= part && rt.Prefix != last {
+						break
+					}
+					entries = append(entries, c.entry(rt, rt.Prefix != last))
+					last = rt.Prefix
+				}
+			})
+			if err != nil {
+				yield(RouteEntry{}, err)
+				return
+			}
+			for _, e := range entries {
+				if !yield(e, nil) {
+					return
+				}
+			}
+		}
+	}
+}
+
+// ExactRoutes returns the routes to prefix p itself, the one that is used first.
+// It may be called from any goroutine.
+func (c *Control) ExactRoutes(ctx context.Context, p netip.Prefix) (entries []RouteEntry, err error) {
+	err = c.query(ctx, func() {
+		for rt := range c.rib.Exact(p) {
+			entries = append(entries, c.entry(rt, len(entries) == 0))
+		}
+	})
+	return entries, err
+}
+
+// CoveringRoutes returns the routes in use to all prefixes that cover p, and p
+// itself, longest first. It may be called from any goroutine.
+func (c *Control) CoveringRoutes(ctx context.Context, p netip.Prefix) (entries []RouteEntry, err error) {
+	err = c.query(ctx, func() { entries = c.covering(p) })
+	return entries, err
+}
+
+func (c *Control) covering(p netip.Prefix) (entries []RouteEntry) {
+	for rt := range c.rib.Covering(p) {
+		entries = append(entries, c.entry(rt, true))
+	}
+	slices.Reverse(entries)
+	return entries
+}
+
+// Lookup returns what workers do with packets to a, the port that it names, and
+// the routes that cover a: packets follow the first. It may be called from any
+// goroutine.
+func (c *Control) Lookup(ctx context.Context, a netip.Addr) (adj fib.Adjacency, port string, entries []RouteEntry, err error) {
+	err = c.query(ctx, func() {
+		adj = *c.fib.Lookup(a)
+		port = c.names[adj.Port]
+		entries = c.covering(netip.PrefixFrom(a, a.BitLen()))
+	})
+	return adj, port, entries, err
+}
+
+// ErrWatched says that another watch goes on.
+var ErrWatched = errors.New("control: the destinations of packets are being watched already")
+
+// Watch has workers tell w the destinations of all packets that they receive,
+// until Unwatch. The error is ErrWatched while there is another. It may be called
+// from any goroutine.
+func (c *Control) Watch(ctx context.Context, w *dataplane.Watch) error {
+	var busy bool
+	err := c.query(ctx, func() {
+		if busy = c.watch != nil; !busy {
+			c.watch = w
+			c.publish()
+		}
+	})
+	if busy {
+		return ErrWatched
+	}
+	return err
+}
+
+// Unwatch ends Watch.
+func (c *Control) Unwatch(ctx context.Context) error {
+	return c.query(ctx, func() {
+		c.watch = nil
+		c.publish()
+	})
+}
+
+// A NeighborEntry is a neighbor.
+type NeighborEntry struct {
+	neigh.Entry
+	PortName string
+	Age      time.Duration // since its state was entered or confirmed
+	Source   neigh.Source  // who finds out the neighbors of the port
+}
+
+// NeighborEntries yields the neighbors in no order, read in parts as Routes reads.
+// It may be called from any goroutine.
+func (c *Control) NeighborEntries(ctx context.Context) iter.Seq2[NeighborEntry, error] {
+	return func(yield func(NeighborEntry, error) bool) {
+		next, stop := iter.Pull2(c.neighbors.Each()) // is resumed by control's goroutine only
+		defer stop()
+		entries := make([]NeighborEntry, 0, part)
+		for more := true; more; {
+			err := c.query(ctx, func() {
+				now := c.now()
+				entries = entries[:0]
+				for len(entries) < part {
+					var e neigh.Entry
+					var since time.Duration
+					if e, since, more = next(); !more {
+						break
+					}
+					entries = append(entries, NeighborEntry{e, c.names[e.Port], now - since, c.spec.Ports[e.Port].Source})
+				}
+			})
+			if err != nil {
+				yield(NeighborEntry{}, err)
+				return
+			}
+			for _, e := range entries {
+				if !yield(e, nil) {
+					return
+				}
+			}
+		}
+	}
+}
+
+// portNames returns the names of ports by number: those of VLANs are DEVICE.ID.
+func portNames(devices []*dataplane.Port, ports []Port) []string {
+	names := make([]string, len(ports))
+	for i := range ports {
+		if p := &ports[i]; p.VLAN == 0 {
+			names[i] = devices[i].Name
+		} else {
+			names[i] = devices[p.On].Name + "." + strconv.Itoa(int(p.VLAN))
+		}
+	}
+	return names
+}
