@@ -25,11 +25,6 @@ var unbuilt = []struct {
 			}
 		}
 	}},
-	{"listen control", func(c *Config, found func(Pos)) {
-		if c.Control != "" {
-			found(c.controlPos)
-		}
-	}},
 }
 
 // Unsupported returns the places of what is right but not built yet, each with

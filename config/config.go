@@ -38,7 +38,7 @@ type Config struct {
 	Routes    []Route
 	Neighbors []Neighbor
 	Metrics   string // address:port to serve metrics on, empty for none
-	Control   string // path of the control socket, empty for none
+	Control   string // path of the control socket, empty for DefaultControl
 	Options   Options
 
 	// Warnings are what is probably not meant but does no harm.
@@ -47,6 +47,18 @@ type Config struct {
 	metricsPos, controlPos Pos
 	files                  []unique.Handle[string] // in the order read
 	fromText               []Error                 // Warnings but for those about addresses
+}
+
+// DefaultControl is the path of the control socket where no line sets one.
+const DefaultControl = "/var/run/nmfwd.sock"
+
+// ControlPath returns the path of the control socket, and the place of the line
+// that sets it, no valid one if none does.
+func (c *Config) ControlPath() (string, Pos) {
+	if c.Control == "" {
+		return DefaultControl, Pos{}
+	}
+	return c.Control, c.controlPos
 }
 
 // A Port is a device, or the port that a VLAN is on one.

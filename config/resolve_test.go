@@ -99,8 +99,8 @@ func TestUnsupported(t *testing.T) {
 		{"icmp-source", "option icmp-source egress\n", ""},
 		{"routes", "option routes kernel\n", ""},
 		{"hugepages", "option hugepages on\n", ""},
-		{"control", "listen control /x\n", "1:1: listen control is not supported yet"},
-		{"in order", "listen control /x\nport igb1 urpf strict\nport igb2 urpf strict\n", "1:1: listen|2:1: urpf|3:1: urpf"},
+		{"control", "listen control /x\n", ""},
+		{"in order", "port igb1 urpf strict\nport igb2 urpf strict\n", "1:1: urpf|2:1: urpf"},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			compare(t, "unsupported", texts(mustParse(t, test.text).Unsupported()), test.want)

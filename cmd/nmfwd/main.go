@@ -11,6 +11,7 @@ import (
 
 	"github.com/alecthomas/kong"
 
+	"nmfwd/cmd/nmfwd/show"
 	"nmfwd/config"
 	"nmfwd/dataplane/netmap"
 )
@@ -19,6 +20,8 @@ type cli struct {
 	Run     runCmd           `cmd:"" default:"withargs" help:"Forward packets. This is the default."`
 	Check   checkCmd         `cmd:"" help:"Say what a start would find on this machine, and how to mend it; nothing is opened or changed."`
 	Restore restoreCmd       `cmd:"" help:"Give a port back the settings that it had before an nmfwd that was killed."`
+	Show    showCmd          `cmd:"" help:"Show what a running nmfwd does."`
+	Reload  reloadCmd        `cmd:"" help:"Have a running nmfwd read its configuration again, and wait for the result."`
 	Explain explainCmd       `cmd:"" help:"Say step by step what would become of a frame, and why; no port is opened."`
 	Import  importCmd        `cmd:"" help:"Print the routes.conf that another system's configuration means."`
 	Version kong.VersionFlag `help:"Print the version and exit."`
@@ -62,7 +65,10 @@ func inFile(err error) bool {
 // exitCode returns the code that err ends the program with.
 func exitCode(err error) int {
 	var c coded
+	var s *show.Error
 	switch {
+	case errors.As(err, &s):
+		return s.Code
 	case inFile(err):
 		return exDataErr
 	case errors.Is(err, fs.ErrPermission):
@@ -111,7 +117,8 @@ func main() {
 		os.Exit(exUsage)
 	}
 	if err := ctx.Run(); err != nil {
-		if inFile(err) {
+		var s *show.Error
+		if inFile(err) || errors.As(err, &s) && s.Code == exDataErr {
 			fmt.Fprintln(os.Stderr, err) // begins with the place, as a compiler's
 		} else {
 			fmt.Fprintf(os.Stderr, "nmfwd: %v\n", err)

@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"nmfwd/cmd/nmfwd/setup"
+	"nmfwd/cmd/nmfwd/show"
 	"nmfwd/config"
 	"nmfwd/dataplane"
 	"nmfwd/dataplane/control"
@@ -69,11 +70,10 @@ func (c *runCmd) Run() error {
 	// Who sees a port taken, or metrics served, may send a signal at once.
 	stop := make(chan os.Signal, 1)
 	signal.Notify(stop, syscall.SIGTERM, syscall.SIGINT)
-	d, err := start(cfg, log)
+	d, err := start(c.Config, cfg, log)
 	if err != nil {
 		return err
 	}
-	d.path = c.Config
 	return d.serve(stop, hup, c.Status)
 }
 
@@ -106,33 +106,48 @@ type daemon struct {
 	log  *slog.Logger
 	*devices
 	router    *dataplane.Router
+	socket    *show.Server // nil if it could not be had
 	ctl       *control.Control
 	neighbors *neighbors.Table // nil where no host stack finds out neighbors
 	routes    *routes.Table    // nil where those of the system are not followed
 	names     []string         // of ports and VLANs, by number
 
+	started time.Time
 	reloads metrics.Reloads
+	asked   chan reloadRequest // by the control socket
 	cancel  context.CancelFunc
 	tasks   sync.WaitGroup
 	failed  chan error
 }
 
-// start opens the ports and starts the workers, control and metrics.
-func start(cfg *config.Config, log *slog.Logger) (_ *daemon, err error) {
+// A reloadRequest waits for a reload.
+type reloadRequest struct {
+	said string
+	err  error
+	done chan reloadRequest // receives the result
+}
+
+// start opens the ports and starts the workers, control, metrics and the control
+// socket.
+func start(path string, cfg *config.Config, log *slog.Logger) (_ *daemon, err error) {
 	if err := setup.HugePages(cfg, fib.HugePages); err != nil {
+		return nil, err
+	}
+	d := &daemon{path: path, cfg: cfg, log: log, devices: new(devices), started: time.Now(), failed: make(chan error, 2), asked: make(chan reloadRequest)}
+	defer func() {
+		if err != nil {
+			d.stop()
+		}
+	}()
+	if d.socket, err = listenControl(cfg, log); err != nil {
 		return nil, err
 	}
 	opened, err := openPorts(cfg, log)
 	if err != nil {
 		return nil, err
 	}
+	d.devices = opened
 	ports, plan, at := opened.ports, opened.plan, opened.at
-	d := &daemon{cfg: cfg, log: log, devices: opened, failed: make(chan error, 1)}
-	defer func() {
-		if err != nil {
-			d.stop()
-		}
-	}()
 	if err := checkHost(cfg, ports); err != nil {
 		return nil, err
 	}
@@ -189,6 +204,15 @@ func start(cfg *config.Config, log *slog.Logger) (_ *daemon, err error) {
 		return nil, err
 	}
 	d.tasks.Go(func() { d.ctl.Run(ctx) })
+	if s := d.socket; s != nil {
+		d.socket = nil // it closes itself
+		source := d.source()
+		d.tasks.Go(func() {
+			if err := s.Serve(ctx, source); err != nil {
+				d.failed <- err
+			}
+		})
+	}
 	d.reloads.Start(time.Now())
 	log.Info("forwarding", "workers", plan.Workers)
 	d.tasks.Go(func() { d.ready(ctx) })
@@ -344,6 +368,11 @@ func (d *daemon) stop() {
 		d.router.Close()
 	}
 	d.close(d.log)
+	if d.socket != nil {
+		if err := d.socket.Close(); err != nil {
+			d.log.Error("control socket not closed", "err", err)
+		}
+	}
 }
 
 // serve handles signals until one ends the program.
@@ -358,6 +387,9 @@ func (d *daemon) serve(stop, hup <-chan os.Signal, status bool) error {
 			select {
 			case <-hup:
 				d.reload(ctx)
+			case r := <-d.asked:
+				r.said, r.err = d.reload(ctx)
+				r.done <- r
 			case <-ctx.Done():
 				return
 			}
@@ -390,20 +422,25 @@ func (d *daemon) serve(stop, hup <-chan os.Signal, status bool) error {
 	}
 }
 
-// reload makes the configuration file the one in use, or changes nothing.
-func (d *daemon) reload(ctx context.Context) {
+// reload makes the configuration file the one in use, or changes nothing, and says
+// what was done.
+func (d *daemon) reload(ctx context.Context) (string, error) {
 	began := time.Now()
 	cfg, err := d.tryReload(ctx)
 	d.reloads.Done(time.Now(), err)
 	if err != nil {
 		d.log.Error("reload refused, the old configuration stays in use", "err", err)
-		return
+		return "", err
 	}
+	said := ""
 	for _, w := range cfg.Warnings {
 		d.log.Warn("configuration", "at", w.Pos, "warning", w.Msg)
+		said += fmt.Sprintf("%v: warning: %s\n", w.Pos, w.Msg)
 	}
 	d.cfg = cfg
-	d.log.Info("reloaded", "routes", len(cfg.Routes), "neighbors", len(cfg.Neighbors), "took", time.Since(began).Round(time.Millisecond))
+	took := time.Since(began).Round(time.Millisecond)
+	d.log.Info("reloaded", "routes", len(cfg.Routes), "neighbors", len(cfg.Neighbors), "took", took)
+	return said + fmt.Sprintf("reloaded %s in %v: %d routes, %d neighbors", d.path, took, len(cfg.Routes), len(cfg.Neighbors)), nil
 }
 
 func (d *daemon) tryReload(ctx context.Context) (*config.Config, error) {

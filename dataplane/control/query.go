@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"iter"
+	"maps"
 	"net/netip"
 	"slices"
 	"strconv"
@@ -47,29 +48,43 @@ func (c *Control) PortEntries(ctx context.Context) (ports []PortEntry, err error
 	return ports, err
 }
 
-// A RouteEntry is a route and what is known of its neighbor.
+// A RouteEntry is a route and what is known of its gateways.
 type RouteEntry struct {
 	fib.Route
-	PortName string      // empty where the route leads to no port
-	Used     bool        // of the routes to its prefix, packets follow this one
-	Resolved bool        // the neighbor of a route that has one is known
-	Neighbor neigh.State // of a route that has a neighbor, Incomplete for none
+	PortName string     // empty where the route names no port
+	Used     bool       // of the routes to its prefix, packets follow this one
+	Hops     []HopEntry // of a route through gateways
+}
+
+// A HopEntry is a gateway of a route.
+type HopEntry struct {
+	Gateway  netip.Addr
+	PortName string
+	Weight   uint16      // share of the flows, in proportion to that of other hops
+	State    neigh.State // Incomplete for a neighbor that is not known at all
+	Resolved bool        // packets can be sent to it
 }
 
 // entry describes a route.
 func (c *Control) entry(rt fib.Route, used bool) RouteEntry {
 	e := RouteEntry{Route: rt, Used: used}
 	switch rt.Kind {
-	case fib.Blackhole, fib.Reject:
-		return e
 	case fib.Via:
-		if n, ok := c.neighbors.Lookup(rt.Port, rt.Gateway); ok {
-			e.Neighbor = n.State
-			e.Resolved = n.State != neigh.Incomplete && n.State != neigh.Failed
+		if rt.Hops == nil {
+			e.Hops = []HopEntry{c.hop(fib.Hop{Gateway: rt.Gateway, Port: rt.Port, Weight: 1})}
 		}
+		for _, h := range rt.Hops {
+			e.Hops = append(e.Hops, c.hop(h))
+		}
+	case fib.OnLink, fib.Local, fib.Broadcast:
+		e.PortName = c.names[rt.Port]
 	}
-	e.PortName = c.names[rt.Port]
 	return e
+}
+
+func (c *Control) hop(h fib.Hop) HopEntry {
+	n, _ := c.neighbors.Lookup(h.Port, h.Gateway)
+	return HopEntry{h.Gateway, c.names[h.Port], h.Weight, n.State, n.State != neigh.Incomplete && n.State != neigh.Failed}
 }
 
 // Routes yields the routes of the prefixes within p, in the order of
@@ -134,16 +149,37 @@ func (c *Control) covering(p netip.Prefix) (entries []RouteEntry) {
 	return entries
 }
 
-// Lookup returns what workers do with packets to a, the port that it names, and
-// the routes that cover a: packets follow the first. It may be called from any
+// A PathEntry is a way that packets to an address take.
+type PathEntry struct {
+	fib.Adjacency
+	PortName string
+	Share    float64 // of the flows: 1 where there is no other way
+}
+
+// Lookup returns what workers do with packets to a, each way that they may take,
+// and the routes that cover a: packets follow the first. It may be called from any
 // goroutine.
-func (c *Control) Lookup(ctx context.Context, a netip.Addr) (adj fib.Adjacency, port string, entries []RouteEntry, err error) {
+func (c *Control) Lookup(ctx context.Context, a netip.Addr) (paths []PathEntry, entries []RouteEntry, err error) {
 	err = c.query(ctx, func() {
-		adj = *c.fib.Lookup(a)
-		port = c.names[adj.Port]
+		paths = c.paths(c.fib.Lookup(a))
 		entries = c.covering(netip.PrefixFrom(a, a.BitLen()))
 	})
-	return adj, port, entries, err
+	return paths, entries, err
+}
+
+func (c *Control) paths(a *fib.Adjacency) (paths []PathEntry) {
+	if a.Action != fib.Group {
+		return []PathEntry{{*a, c.names[a.Port], 1}}
+	}
+	counts := make(map[uint32]int)
+	for _, n := range c.fib.BucketsOf(a) {
+		counts[n]++
+	}
+	for _, n := range slices.Sorted(maps.Keys(counts)) {
+		a := c.fib.Adj[n]
+		paths = append(paths, PathEntry{a, c.names[a.Port], float64(counts[n]) / fib.Buckets})
+	}
+	return paths
 }
 
 // ErrWatched says that another watch goes on.

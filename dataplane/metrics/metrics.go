@@ -121,22 +121,22 @@ type Conflict struct {
 type Reloads struct {
 	mu           sync.Mutex
 	good, failed uint64
-	ok           bool
-	at           time.Time
+	at           time.Time // of the configuration in use
+	err          error     // of the last attempt
 }
 
 // Start says that the program started with a configuration at now.
 func (r *Reloads) Start(now time.Time) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.ok, r.at = true, now
+	r.at = now
 }
 
 // Done counts an attempt that ended at now with err.
 func (r *Reloads) Done(now time.Time, err error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if r.ok = err == nil; r.ok {
+	if r.err = err; err == nil {
 		r.good++
 		r.at = now
 	} else {
@@ -173,10 +173,18 @@ func (c *Collector) Collect(ch chan<- prometheus.Metric) {
 	e.icmp(t, &s)
 }
 
+// Last returns how many attempts succeeded and failed, when the configuration in
+// use was loaded, and the error of the last attempt.
+func (r *Reloads) Last() (good, failed uint64, at time.Time, err error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.good, r.failed, r.at, r.err
+}
+
 func (r *Reloads) collect(e emitter) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	e.gauge(reloadOK, truth(r.ok))
+	e.gauge(reloadOK, truth(!r.at.IsZero() && r.err == nil))
 	at := 0.0
 	if !r.at.IsZero() {
 		at = float64(r.at.UnixMilli()) / 1000

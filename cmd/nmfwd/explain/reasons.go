@@ -23,7 +23,7 @@ var reasons = [dataplane.NumReasons]ending{
 	dataplane.DropL2Broadcast: {mac, "a packet to one station in a frame to several (RFC 1812, 5.3.4)"},
 	dataplane.DropEtherType:   {etherType, "neither IPv4, IPv6 nor ARP, and the port has no host (RFC 894, RFC 2464)"},
 	dataplane.DropVLANUnknown: {etherType, "no VLAN of this number on the port, and no host (IEEE 802.1Q)"},
-	dataplane.DropTTL:         {ttl, "it would be zero (RFC 1812, 5.3.1; RFC 8200, 3)"},
+	dataplane.DropTTL:         {ttl, "the TTL or hop limit would be zero (RFC 1812, 5.3.1; RFC 8200, 3)"},
 	dataplane.DropMartian:     {addresses, "an address that is not to be forwarded (RFC 1812, 5.3.7; RFC 4291, 2.5; RFC 2644)"},
 	dataplane.DropLinkLocal:   {addresses, "a link-local address does not leave its link (RFC 3927, 7; RFC 4291, 2.5.6)"},
 	dataplane.DropMulticast:   {addresses, "multicast is not forwarded, and the port has no host (RFC 1812, 5.2.1)"},
@@ -56,3 +56,7 @@ var kinds = [dataplane.NumKinds]ending{
 	dataplane.PuntNeighbor:    {neighbor, "the packet waits while the neighbor is asked for (RFC 1812, 3.3.2; RFC 4861, 7.2.2)"},
 	dataplane.PuntBadOption:   {options, "options that do not fit together, the sender is told (RFC 1812, 4.3.3.5; RFC 4443, 3.4)"},
 }
+
+// Meaning says in one line why packets are dropped for r, with the RFCs that ask
+// for it.
+func Meaning(r dataplane.Reason) string { return reasons[r].text }

@@ -1,0 +1,110 @@
+package show
+
+import (
+	"fmt"
+	"strconv"
+	"time"
+
+	"nmfwd/dataplane"
+	"nmfwd/dataplane/metrics"
+)
+
+// A Status is what the daemon knows of itself.
+type Status struct {
+	Version   string    `json:"version"`
+	GoVersion string    `json:"go_version"`
+	PID       int       `json:"pid"`
+	Started   time.Time `json:"started"`
+	Config    string    `json:"config"` // the file
+
+	// Of the configuration in use, and of attempts to replace it.
+	Loaded        time.Time `json:"loaded"`
+	Reloads       uint64    `json:"reloads"`
+	ReloadsFailed uint64    `json:"reloads_failed"`
+	ReloadError   string    `json:"reload_error,omitempty"` // of the last attempt
+}
+
+// A statusDoc is Status with the sizes of things.
+type statusDoc struct {
+	Status
+	Uptime    float64                   `json:"uptime_seconds"`
+	Workers   int                       `json:"workers"`
+	Ports     int                       `json:"ports"` // devices
+	PortsUp   int                       `json:"ports_up"`
+	Routes    map[string]map[string]int `json:"routes"`    // by family and origin
+	Neighbors map[string]map[string]int `json:"neighbors"` // by family and state
+	FIBBytes  map[string]int            `json:"fib_bytes"` // by family
+}
+
+func byFamily(counts []metrics.Count) map[string]map[string]int {
+	m := map[string]map[string]int{families[0]: {}, families[1]: {}}
+	for _, c := range counts {
+		m[c.Family][c.Class] += c.N
+	}
+	return m
+}
+
+// status answers with what nmfwd is and does, in short.
+func (a *answer) status(*Request) error {
+	var s dataplane.Snapshot
+	a.source.Snapshot(&s)
+	t := a.source.Tables()
+	d := statusDoc{
+		Status: a.source.Status(), Workers: len(s.Workers), Ports: len(s.Ports),
+		Routes: byFamily(t.Routes), Neighbors: byFamily(t.Neighbors), FIBBytes: map[string]int{},
+	}
+	d.Uptime = time.Since(d.Started).Seconds()
+	for i := range s.Ports {
+		if s.Ports[i].Up {
+			d.PortsUp++
+		}
+	}
+	for _, c := range t.FIBBytes {
+		d.FIBBytes[c.Family] = c.N
+	}
+	if a.json {
+		return a.item(d)
+	}
+	a.head()
+	line := func(name, format string, args ...any) {
+		a.table.add(a.out, []string{name, fmt.Sprintf(format, args...)})
+	}
+	at := func(t time.Time) string { return t.Format("2006-01-02 15:04:05 -0700") }
+	line("version", "%s, %s", d.Version, d.GoVersion)
+	line("process", "%d, since %s, for %v", d.PID, at(d.Started), time.Since(d.Started).Round(time.Second))
+	line("configuration", "%s, loaded %s", d.Config, at(d.Loaded))
+	line("reloads", "%d, and %d refused", d.Reloads, d.ReloadsFailed)
+	if d.ReloadError != "" {
+		line("last reload", "refused, the configuration before it stays in use: %s", d.ReloadError)
+	}
+	line("workers", "%d", d.Workers)
+	line("ports", "%d, %d with a link", d.Ports, d.PortsUp)
+	for _, f := range families {
+		list := func(name string, counts []metrics.Count) {
+			text := ""
+			for _, c := range counts {
+				if c.Family == f && c.N > 0 {
+					text += ", " + strconv.Itoa(c.N) + " " + c.Class
+				}
+			}
+			if text != "" {
+				line(name+" "+f, "%s", text[2:])
+			}
+		}
+		list("routes", t.Routes)
+		list("neighbors", t.Neighbors)
+	}
+	return nil
+}
+
+// reload has the configuration read again and waits for the end of that.
+func (a *answer) reload(*Request) error {
+	said, err := a.source.Reload(a.ctx)
+	if err != nil {
+		return &Error{a.source.Code(err), err.Error()}
+	}
+	if a.json {
+		return a.item(map[string]string{"result": said})
+	}
+	return a.note("%s", said)
+}
