@@ -546,6 +546,9 @@ func (w *Worker) fromHost(q *rxQueue, s []Slot) {
 func (w *Worker) flush(st *State, q *rxQueue, o *outlet) {
 	s := o.slots[:o.n]
 	o.n = 0
+	n := len(w.free)
+	w.free = w.free[:n+len(s)]
+	free := w.free[n:]
 	sent, reason := 0, DropTXFull
 	if o.host {
 		reason = DropHostFull
@@ -555,22 +558,22 @@ func (w *Worker) flush(st *State, q *rxQueue, o *outlet) {
 		reason = DropLinkDown
 	case o.tx != nil:
 		sent = o.tx.Send(q.region, s)
-		w.sent(q.tally, o, batchOf(s[:sent]), q.region, q.host)
+		w.sent(q.tally, o, settle(s[:sent], free), q.region, q.host)
+		free = free[sent:]
 	default:
 		if h := o.handoffs[q.regionNumber]; h != nil {
 			if sent = h.put(s, q.ingress); sent > 0 {
-				w.stats.handoff.Add(uint64(batchOf(s[:sent]).frames))
+				w.stats.handoff.Add(uint64(settle(s[:sent], free).frames))
+				free = free[sent:]
 				h.to.poller.wake.wake()
 			}
 		}
 	}
-	if sent < len(s) && !q.host {
-		q.tally.add(cDropped+int(reason), uint64(batchOf(s[sent:]).frames))
-	}
-	n := len(w.free)
-	w.free = w.free[:n+len(s)]
-	for i, free := 0, w.free[n:]; i < len(s) && i < len(free); i++ {
-		free[i] = s[i].Buf
+	if sent < len(s) {
+		left := settle(s[sent:], free)
+		if !q.host {
+			q.tally.add(cDropped+int(reason), uint64(left.frames))
+		}
 	}
 }
 
@@ -579,12 +582,26 @@ type batch struct{ frames, v6, bytes int }
 
 func batchOf(s []Slot) (b batch) {
 	for i := range s {
-		last := ^s[i].Flags & More
-		b.bytes += int(s[i].Len)
-		b.frames += int(last)
-		b.v6 += int(s[i].Flags / flagIPv6 & last)
+		b.add(&s[i])
 	}
 	return b
+}
+
+// settle is batchOf that also collects the slots' buffers in free.
+func settle(s []Slot, free []uint32) (b batch) {
+	free = free[:len(s)]
+	for i := range s {
+		free[i] = s[i].Buf
+		b.add(&s[i])
+	}
+	return b
+}
+
+func (b *batch) add(s *Slot) {
+	last := ^s.Flags & More
+	b.bytes += int(s.Len)
+	b.frames += int(last)
+	b.v6 += int(s.Flags / flagIPv6 & last)
 }
 
 // sent counts what an outlet's TX queue took of frames in a region.
