@@ -688,9 +688,10 @@ const (
 )
 
 const (
-	spinFor  = 50 * time.Microsecond  // how long Adaptive looks again
-	sleepFor = time.Second            // longest sleep: nothing depends on its end
-	drainFor = 200 * time.Millisecond // longest wait for sent frames at the end
+	spinFor   = 50 * time.Microsecond  // how long Adaptive looks again,
+	spinLooks = 16                     // and how often: where a look takes long, a sleep takes longer
+	sleepFor  = time.Second            // longest sleep: nothing depends on its end
+	drainFor  = 200 * time.Millisecond // longest wait for sent frames at the end
 )
 
 // run is the life of a worker's thread, which may be the worker's second one.
@@ -705,7 +706,7 @@ func (w *Worker) run(ready chan<- error) {
 	if w.began.IsZero() {
 		w.began = last
 	}
-	idleSince := last
+	idleSince, looks := last, 0 // since there was something to do
 	for !w.stop.Load() {
 		n := w.Step(int64(last.Sub(w.began)))
 		now := time.Now()
@@ -713,12 +714,13 @@ func (w *Worker) run(ready chan<- error) {
 		last = now
 		if n > 0 {
 			w.stats.busy.Store(w.stats.busy.Load() + d)
-			idleSince = now
+			idleSince, looks = now, 0
 		} else {
 			w.stats.idle.Store(w.stats.idle.Load() + d)
+			looks++
 		}
 		var wait time.Duration
-		if n == 0 && (w.idle == Sleep || w.idle == Adaptive && now.Sub(idleSince) >= spinFor) {
+		if n == 0 && (w.idle == Sleep || w.idle == Adaptive && looks >= spinLooks && now.Sub(idleSince) >= spinFor) {
 			wait = sleepFor
 		}
 		w.Poll(wait)
