@@ -74,6 +74,10 @@ func request(name string, req uint, size int) ([]byte, error) {
 	return b, ioctl(s, req, unsafe.Pointer(&b[0]))
 }
 
+// emulated is the value of dev.netmap.admode that makes netmap do without the
+// support of drivers (NETMAP_ADMODE_GENERIC).
+const emulated = 2
+
 // Interface asks net, and the capabilities of the interface: drivers that
 // support netmap themselves have one for it, which is enabled in netmap mode.
 func (system) Interface(name string) (Interface, error) {
@@ -85,10 +89,11 @@ func (system) Interface(name string) (Interface, error) {
 	if err != nil {
 		return Interface{}, err
 	}
+	mode, err := unix.SysctlUint32("dev.netmap.admode")
 	return Interface{
 		MAC: i.HardwareAddr, MTU: i.MTU, Up: i.Flags&net.FlagUp != 0,
 		Driver: strings.TrimRight(name, "0123456789"),
-		Native: binary.NativeEndian.Uint32(b[16:])&ifNetmap != 0,
+		Native: binary.NativeEndian.Uint32(b[16:])&ifNetmap != 0 && (err != nil || mode != emulated),
 		InUse:  binary.NativeEndian.Uint32(b[20:])&ifNetmap != 0,
 	}, nil
 }
@@ -140,20 +145,34 @@ type ifMIB struct {
 	}
 }
 
-// Received reads the variable of ifmib(4) for the interface.
+// cardCounters are the variables that count what a card itself has received
+// (em(4), igb(4); ix(4)). The interface's own counter stands still in netmap mode
+// before FreeBSD 13, and counts what the rings got since.
+var cardCounters = []string{"good_pkts_recvd", "good_pkts_rcvd"}
+
+// Received reads the variables of ifmib(4) for the interface: its driver, which
+// may count, or else what the interface counts.
 func (system) Received(name string) (uint64, error) {
 	i, err := net.InterfaceByName(name)
 	if err != nil {
 		return 0, noInterface(err)
 	}
-	const general = 1 // IFDATA_GENERAL
-	b, err := unix.SysctlRaw("net.link.generic.ifdata", i.Index, general)
+	const data, general, driverName = "net.link.generic.ifdata", 1, 3 // IFDATA_GENERAL, IFDATA_DRIVERNAME
+	if d, err := unix.SysctlArgs(data, i.Index, driverName); err == nil {
+		driver := strings.TrimRight(d, "0123456789")
+		for _, c := range cardCounters {
+			if n, err := unix.SysctlUint64(fmt.Sprintf("dev.%s.%s.mac_stats.%s", driver, d[len(driver):], c)); err == nil {
+				return n, nil
+			}
+		}
+	}
+	b, err := unix.SysctlRaw(data, i.Index, general)
 	if err != nil {
 		return 0, err
 	}
 	var m ifMIB
 	if len(b) < int(unsafe.Sizeof(m)) {
-		return 0, fmt.Errorf("net.link.generic.ifdata has %d bytes, want %d", len(b), unsafe.Sizeof(m))
+		return 0, fmt.Errorf("%s has %d bytes, want %d", data, len(b), unsafe.Sizeof(m))
 	}
 	copy(unsafe.Slice((*byte)(unsafe.Pointer(&m)), unsafe.Sizeof(m)), b)
 	return m.data.ipackets, nil
