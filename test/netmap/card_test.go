@@ -20,6 +20,7 @@ import (
 
 	"nmfwd/dataplane"
 	"nmfwd/dataplane/netmap"
+	"nmfwd/dataplane/nic"
 	"nmfwd/dataplane/wire"
 	"nmfwd/fib"
 )
@@ -36,12 +37,38 @@ var (
 
 func mask(p netip.Prefix) []byte { return net.CIDRMask(p.Bits(), 32) }
 
-// cards returns the names of the cards, or skips the test.
+// cards returns the names of the cards, which are up and have a carrier, or skips
+// the test. A guest may have nothing that takes them up.
 func cards(t *testing.T) (router, other string) {
 	t.Helper()
 	names := strings.Fields(os.Getenv("NMFWD_TEST_PORTS"))
 	if len(names) < 2 {
 		t.Skip("NMFWD_TEST_PORTS names no pair of ports")
+	}
+	sys, err := nic.Open()
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { sys.Close() })
+	for _, n := range names[:2] {
+		in, err := sys.Info(n)
+		if err == nil && !in.Up {
+			err = setUp(n, true)
+		}
+		for start := time.Now(); err == nil && !(in.Up && in.Carrier); time.Sleep(10 * time.Millisecond) {
+			if time.Since(start) > patience {
+				t.Fatalf("%s has no carrier: %+v", n, in)
+			}
+			in, err = sys.Info(n)
+		}
+		if err != nil {
+			t.Fatalf("%s: %v", n, err)
+		}
+		t.Cleanup(func() {
+			if now, err := sys.Info(n); t.Failed() {
+				t.Logf("%s was %+v\nand is %+v, %v", n, in, now, err)
+			}
+		})
 	}
 	return names[0], names[1]
 }
@@ -219,10 +246,33 @@ func (e *wireEnd) arpReply() []byte {
 	return append(b, make([]byte, 60-len(b))...)
 }
 
+// takeSettings switches off what a card would do to frames of its host, for the
+// time of the test.
+func takeSettings(t *testing.T, name string) {
+	t.Helper()
+	sys, err := nic.Open()
+	if err != nil {
+		t.Fatal(err)
+	}
+	taken, err := nic.Take(sys, t.TempDir(), []nic.Purpose{{Name: name, Netmap: true, Host: true}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range taken.Changes() {
+		t.Logf("settings of %s: set %+v, stay %+v, %v", c.Name, c.Set, c.Stay, c.Err)
+	}
+	t.Cleanup(func() {
+		if err := errors.Join(taken.Close(), sys.Close()); err != nil {
+			t.Error(err)
+		}
+	})
+}
+
 // routerOn starts a router on a card, with its host rings. What is for
 // 198.19.0.0/16 goes back out to the station.
 func routerOn(t *testing.T, name string, e *wireEnd) (*dataplane.Router, *dataplane.Port) {
 	t.Helper()
+	takeSettings(t, name)
 	cfg := cardConfig(t, name, true)
 	ports := open(t, []dataplane.PortConfig{cfg})
 	p := ports[0]
@@ -304,6 +354,57 @@ func TestHostRings(t *testing.T) {
 	for i, q := range s.Ports[0].RX {
 		t.Logf("RX ring %d: %+v", i, q)
 	}
+}
+
+// tcpChecksum returns what the bytes of the TCP segment in a frame sum up to with
+// its pseudo-header: 0 if the checksum in it is right.
+func tcpChecksum(b []byte) uint16 {
+	segment := b[34 : 14+int(binary.BigEndian.Uint16(b[16:]))]
+	pseudo := append(append([]byte(nil), b[26:34]...), 0, 6, byte(len(segment)>>8), byte(len(segment)))
+	return wire.Checksum(append(pseudo, segment...))
+}
+
+// TestHostTCP is case B6 on a card: what the host sends by TCP has its checksums
+// when it leaves, though the card could have filled them in.
+func TestHostTCP(t *testing.T) {
+	router, other := cards(t)
+	hostAddr(t, router)
+	e := newWireEnd(t, other, router)
+	routerOn(t, router, e)
+	e.exchange("ARP", e.arpRequest(), e.isARPReply)
+	l, err := net.Listen("tcp4", net.JoinHostPort(hostNet.Addr().String(), "0"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	for _, tt := range []struct {
+		name  string
+		port  int
+		flags byte
+	}{{"listening", l.Addr().(*net.TCPAddr).Port, 0x12}, {"closed", 9, 0x14}} { // SYN ACK, RST ACK
+		t.Run(tt.name, func(t *testing.T) {
+			e.t = t
+			p := make([]byte, 20)
+			binary.BigEndian.PutUint16(p, 40000)
+			binary.BigEndian.PutUint16(p[2:], uint16(tt.port))
+			p[12], p[13], p[14] = 5<<4, 0x02, 0x20 // SYN
+			syn := e.ip(hostNet.Addr(), 6, p)
+			binary.BigEndian.PutUint16(syn[50:], tcpChecksum(syn))
+			e.exchange("SYN", append(syn, make([]byte, 60-len(syn))...), func(b []byte) bool {
+				if e.isARPRequest(b) {
+					e.send(e.arpReply())
+				}
+				if len(b) < 54 || b[12] != 8 || b[13] != 0 || b[23] != 6 || int(binary.BigEndian.Uint16(b[34:])) != tt.port {
+					return false
+				}
+				if sum, tcp := wire.Checksum(b[14:34]), tcpChecksum(b); sum != 0 || tcp != 0 || b[47] != tt.flags {
+					t.Errorf("flags %#x, want %#x, remainders %#x and %#x: %x", b[47], tt.flags, sum, tcp, b)
+				}
+				return true
+			})
+		})
+	}
+	e.t = t
 }
 
 // TestDownAndUp is cases B56 and B57: the interface goes down and comes up
@@ -428,5 +529,10 @@ func TestCardKill(t *testing.T) {
 		if t.Failed() {
 			return
 		}
+	}
+	text, err := exec.Command(exe, "restore", router).CombinedOutput()
+	t.Logf("%s", text)
+	if err != nil {
+		t.Error(err)
 	}
 }

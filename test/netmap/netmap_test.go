@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"os"
 	"os/exec"
+	"path/filepath"
 	"strings"
 	"testing"
 	"time"
@@ -29,6 +30,7 @@ func TestMain(m *testing.M) {
 	if port := os.Getenv("NMFWD_TEST_VICTIM"); port != "" {
 		victim(port)
 	}
+	makeTemp()
 	var u unix.Utsname
 	if err := unix.Uname(&u); err == nil {
 		fmt.Printf("%s %s %s\n", unix.ByteSliceToString(u.Sysname[:]), unix.ByteSliceToString(u.Release[:]), unix.ByteSliceToString(u.Machine[:]))
@@ -38,6 +40,19 @@ func TestMain(m *testing.M) {
 		os.Exit(1)
 	}
 	os.Exit(m.Run())
+}
+
+// makeTemp sees to a place for temporary files: a guest may have none but that
+// of the test binary.
+func makeTemp() {
+	d, err := os.MkdirTemp("", "nmfwd")
+	if err == nil {
+		os.Remove(d)
+		return
+	}
+	if exe, err := os.Executable(); err == nil {
+		os.Setenv("TMPDIR", filepath.Dir(exe))
+	}
 }
 
 // configs makes one-queue ports of worker 0.
