@@ -247,6 +247,7 @@ type PortConfig struct {
 	MAC      net.HardwareAddr   // the port's own address, nil for the device's
 	MACs     []net.HardwareAddr // further addresses that are ours
 	VLANs    []uint16           // IDs of VLANs on the port
+	Routes   bool               // the host follows some routes: see HostRouter
 	Native   bool               // fail where the port is not in native mode
 	ZeroCopy bool               // fail where the device copies
 }
@@ -255,6 +256,15 @@ type PortConfig struct {
 // others before a worker sees a packet, and so has to follow a reload.
 type AddressFilter interface {
 	SetAddrs([]netip.Addr) error
+}
+
+// A HostRouter is a Device that leaves packets to the host stack, if there is one,
+// before a worker sees them, and so has to know which routes the host follows.
+type HostRouter interface {
+	// SetHostRoutes makes routes the ones that the host follows, true, or, within
+	// one of these, does not. It may be called from any goroutine, and does not
+	// change or keep the map.
+	SetHostRoutes(routes map[netip.Prefix]bool) error
 }
 
 // A Watcher is a Device that others may change, beyond its link, while it is

@@ -110,6 +110,7 @@ func openPorts(cfg *config.Config, log *slog.Logger) (_ *devices, err error) {
 			c := dataplane.PortConfig{
 				Name: p.Name, Host: p.Host, MTU: p.MTU, BufSize: cfg.Options.BufferSize,
 				Owners: d.plan.Ports[i], Spare: d.plan.Spare(hosts), Addrs: own, MAC: p.MAC, MACs: p.VMACs, VLANs: setup.VLANs(cfg, i),
+				Routes:   cfg.Options.Routes == config.KernelRoutes,
 				Native:   cfg.Options.Require == config.RequireNative,
 				ZeroCopy: cfg.Options.Require == config.RequireZeroCopy,
 			}

@@ -210,6 +210,19 @@ func (p *port) SetAddrs(addrs []netip.Addr) error {
 	return nil
 }
 
+// SetHostRoutes implements dataplane.HostRouter.
+func (p *port) SetHostRoutes(routes map[netip.Prefix]bool) error {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.closed {
+		return fmt.Errorf("afxdp: port %s: %w", p.name, net.ErrClosed)
+	}
+	if err := p.prog.setRoutes(routes); err != nil {
+		return fmt.Errorf("afxdp: port %s: %w", p.name, err)
+	}
+	return nil
+}
+
 // Divert implements dataplane.Diverter: the program leaves to the host what it
 // finds no socket for.
 func (p *port) Divert() error {

@@ -154,7 +154,7 @@ var ownAddrs = []netip.Addr{
 func loadProgram(t *testing.T, host bool) *program {
 	t.Helper()
 	raiseMemlock()
-	p, err := newProgram(2, host, []net.HardwareAddr{parseMAC(t, macAA), parseMAC(t, macVRRP)}, []uint16{100, 4094})
+	p, err := newProgram(2, host, host, []net.HardwareAddr{parseMAC(t, macAA), parseMAC(t, macVRRP)}, []uint16{100, 4094})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -239,6 +239,46 @@ func TestProgramWithoutSocket(t *testing.T) {
 	}
 }
 
+// TestProgramRoutes: the longest prefix says whose a packet is, own addresses are
+// the host's whatever it says.
+func TestProgramRoutes(t *testing.T) {
+	p := loadProgram(t, true)
+	for _, step := range []struct {
+		name   string
+		routes map[string]bool
+		pass   []string
+		rest   []string
+	}{
+		{"two routes and one within", map[string]bool{"10.0.0.0/8": true, "10.1.0.0/16": false, "10.1.2.3/32": true, "2001:db8::/32": true, "2001:db8:1::/48": false},
+			[]string{"10.0.0.1", "10.255.255.255", "10.1.2.3", "2001:db8::1", "198.18.0.205"},
+			[]string{"11.0.0.0", "9.255.255.255", "10.1.0.1", "10.1.2.4", "2001:db8:1::1", "2001:db9::1"}},
+		{"changed", map[string]bool{"10.0.0.0/8": false, "10.1.0.0/16": true, "2001:db8::/32": true},
+			[]string{"10.1.0.1", "10.1.2.4", "10.1.2.3", "2001:db8:1::1"}, []string{"10.0.0.1", "2001:db9::1"}},
+		{"default", map[string]bool{"0.0.0.0/0": true, "198.19.0.0/16": false, "::/0": true}, []string{"10.1.0.1", "8.8.8.8", "2001:db9::1"}, []string{"198.19.10.1"}},
+		{"none", nil, []string{"198.18.0.205"}, []string{"10.0.0.1", "10.1.0.1", "8.8.8.8", "2001:db8::1"}},
+	} {
+		routes := make(map[netip.Prefix]bool)
+		for r, host := range step.routes {
+			routes[netip.MustParsePrefix(r)] = host
+		}
+		if err := p.setRoutes(routes); err != nil {
+			t.Fatal(err)
+		}
+		for want, addrs := range map[uint32][]string{xdpPass: step.pass, xdpRedirect: step.rest} {
+			for _, a := range addrs {
+				dst := netip.MustParseAddr(a)
+				frame := v6(hex.EncodeToString(dst.AsSlice()))
+				if dst.Is4() {
+					frame = v4(hex.EncodeToString(dst.AsSlice()))
+				}
+				if got := run(t, p, parseHex(t, frame)); got != want {
+					t.Errorf("%s: to %s: verdict %d, want %d", step.name, a, got, want)
+				}
+			}
+		}
+	}
+}
+
 func TestProgramSetAddrs(t *testing.T) {
 	p := loadProgram(t, true)
 	old, fresh := v4("c61200cd"), v4("c6120001")
@@ -271,7 +311,7 @@ func TestProgramSetAddrs(t *testing.T) {
 // FuzzProgram compares the program with the rule written in Go.
 func FuzzProgram(f *testing.F) {
 	raiseMemlock()
-	p, err := newProgram(1, true, []net.HardwareAddr{parseMAC(f, macAA), parseMAC(f, macVRRP)}, []uint16{100, 4094})
+	p, err := newProgram(1, true, true, []net.HardwareAddr{parseMAC(f, macAA), parseMAC(f, macVRRP)}, []uint16{100, 4094})
 	if err != nil {
 		f.Fatal(err)
 	}

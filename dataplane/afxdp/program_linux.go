@@ -4,6 +4,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"maps"
 	"net"
 	"net/netip"
 
@@ -24,8 +25,12 @@ const (
 	mdRXQueue = 16
 )
 
-// maxAddrs is the number of the router's own addresses of one family.
-const maxAddrs = 1 << 16
+// maxAddrs is the number of the router's own addresses of one family, maxRoutes
+// that of routes that tell the host's from others.
+const (
+	maxAddrs  = 1 << 16
+	maxRoutes = 1 << 17
+)
 
 // left is what the program counts per queue and CPU.
 type left struct{ Packets, Bytes uint64 }
@@ -37,12 +42,17 @@ type program struct {
 	left *ebpf.Map // receive queue -> left to the host, per CPU
 	own4 *ebpf.Map // own IPv4 addresses; nil without a host
 	own6 *ebpf.Map // own IPv6 addresses; nil without a host
+
+	routes4 *ebpf.Map // IPv4 prefix -> whether the host follows its route; nil where it follows none
+	routes6 *ebpf.Map // the same for IPv6
+	routes  map[netip.Prefix]bool
 }
 
 // newProgram loads the program of a port with the given number of receive
 // queues. With host it redirects what is for forwarding and arrives for one of
-// macs, untagged or with a tag of one of vlans; without, everything.
-func newProgram(queues int, host bool, macs []net.HardwareAddr, vlans []uint16) (_ *program, err error) {
+// macs, untagged or with a tag of one of vlans; without, everything. Routes says
+// that the host follows some routes.
+func newProgram(queues int, host, routes bool, macs []net.HardwareAddr, vlans []uint16) (_ *program, err error) {
 	p := &program{}
 	defer func() {
 		if err != nil {
@@ -69,10 +79,20 @@ func newProgram(queues int, host bool, macs []net.HardwareAddr, vlans []uint16) 
 		if p.own6, err = ebpf.NewMap(&ebpf.MapSpec{Name: "nmfwd_own6", Type: ebpf.Hash, KeySize: 16, ValueSize: 1, MaxEntries: maxAddrs, Flags: noPrealloc}); err != nil {
 			return nil, fmt.Errorf("address map: %w", err)
 		}
+		lpm4, lpm6 := -1, -1
+		if routes {
+			if p.routes4, err = ebpf.NewMap(&ebpf.MapSpec{Name: "nmfwd_routes4", Type: ebpf.LPMTrie, KeySize: 8, ValueSize: 1, MaxEntries: maxRoutes, Flags: noPrealloc}); err != nil {
+				return nil, fmt.Errorf("route map: %w", err)
+			}
+			if p.routes6, err = ebpf.NewMap(&ebpf.MapSpec{Name: "nmfwd_routes6", Type: ebpf.LPMTrie, KeySize: 20, ValueSize: 1, MaxEntries: maxRoutes, Flags: noPrealloc}); err != nil {
+				return nil, fmt.Errorf("route map: %w", err)
+			}
+			lpm4, lpm6 = p.routes4.FD(), p.routes6.FD()
+		}
 		c.ours(macs)
 		c.tagged(vlans)
-		c.ipv4(p.own4.FD())
-		c.ipv6(p.own6.FD())
+		c.ipv4(p.own4.FD(), lpm4)
+		c.ipv6(p.own6.FD(), lpm6)
 	}
 	c.verdict(p.xsks.FD(), p.left.FD())
 	if p.prog, err = ebpf.NewProgram(&ebpf.ProgramSpec{Name: programName, Type: ebpf.XDP, Instructions: c.ins, License: "BSD"}); err != nil {
@@ -83,7 +103,7 @@ func newProgram(queues int, host bool, macs []net.HardwareAddr, vlans []uint16) 
 
 // close frees what newProgram made, as far as it came.
 func (p *program) close() {
-	for _, m := range []*ebpf.Map{p.xsks, p.left, p.own4, p.own6} {
+	for _, m := range []*ebpf.Map{p.xsks, p.left, p.own4, p.own6, p.routes4, p.routes6} {
 		m.Close() // nil is fine; nothing is lost when closing a map fails
 	}
 	p.prog.Close()
@@ -120,6 +140,49 @@ func (p *program) setAddrs(addrs []netip.Addr) error {
 				return fmt.Errorf("own address %v: %w", a, err)
 			}
 		}
+	}
+	return nil
+}
+
+// setRoutes makes routes the ones that say what is the host's. Those that stay
+// are never missing meanwhile.
+func (p *program) setRoutes(routes map[netip.Prefix]bool) error {
+	if p.routes4 == nil {
+		return nil
+	}
+	mapOf := func(r netip.Prefix) (*ebpf.Map, []byte) {
+		m := p.routes6
+		if r.Addr().Is4() {
+			m = p.routes4
+		}
+		return m, append(binary.NativeEndian.AppendUint32(nil, uint32(r.Bits())), r.Addr().AsSlice()...)
+	}
+	now := make(map[netip.Prefix]bool, len(routes))
+	maps.Copy(now, p.routes)
+	p.routes = now
+	for r, host := range routes {
+		if old, ok := now[r]; ok && old == host {
+			continue
+		}
+		value := []byte{0}
+		if host {
+			value[0] = 1
+		}
+		m, key := mapOf(r)
+		if err := m.Put(key, value); err != nil {
+			return fmt.Errorf("host's route %v: %w", r, err)
+		}
+		now[r] = host
+	}
+	for r := range now {
+		if _, ok := routes[r]; ok {
+			continue
+		}
+		m, key := mapOf(r)
+		if err := m.Delete(key); err != nil {
+			return fmt.Errorf("host's route %v: %w", r, err)
+		}
+		delete(now, r)
 	}
 	return nil
 }
@@ -196,6 +259,7 @@ const (
 const (
 	keyQueue = -4
 	keyAddr  = -24 // 4 or 16 bytes
+	keyBits  = -28 // before keyAddr: struct bpf_lpm_trie_key
 )
 
 // ours leaves to the host what does not have one of macs as its destination,
@@ -251,10 +315,10 @@ func (c *code) tagged(vlans []uint16) {
 	)
 }
 
-// ipv4 leaves to the host: packets to 224/4, 255.255.255.255 and the addresses
-// in map own, and packets whose first option is router alert. What else must not
+// ipv4 leaves to the host: packets to 224/4, 255.255.255.255, the addresses in map
+// own and what map routes says, and packets whose first option is router alert. What else must not
 // be forwarded is not left to a host that may forward it.
-func (c *code) ipv4(own int) {
+func (c *code) ipv4(own, routes int) {
 	c.at("ipv4")
 	c.need(ip4Options, "redirect")
 	c.add(
@@ -275,13 +339,13 @@ func (c *code) ipv4(own int) {
 		asm.JEq.Imm(asm.R3, ip4RouterAlert, "pass"),
 	)
 	c.at("own4")
-	c.lookup(own)
+	c.lookup(own, routes, 32)
 }
 
-// ipv6 leaves to the host: packets to ff00::/8, fe80::/10 and the addresses in
-// map own, and packets with a hop-by-hop header whose first option, or the
+// ipv6 leaves to the host: packets to ff00::/8, fe80::/10, the addresses in map
+// own and what map routes says, and packets with a hop-by-hop header whose first option, or the
 // one behind a PadN, is router alert.
-func (c *code) ipv6(own int) {
+func (c *code) ipv6(own, routes int) {
 	c.at("ipv6")
 	c.need(ip6Payload, "redirect")
 	c.add(
@@ -322,20 +386,33 @@ func (c *code) ipv6(own int) {
 		asm.JEq.Imm(asm.R3, ip6RouterAlert, "pass"),
 	)
 	c.at("own6")
-	c.lookup(own)
+	c.lookup(own, routes, 128)
 }
 
-// lookup jumps to "pass" when the address on the stack is in map own, else to
-// "redirect".
-func (c *code) lookup(own int) {
+// lookup jumps to "pass" when the address on the stack, of so many bits, is in map
+// own, or the longest prefix in map routes that covers it is the host's, else to
+// "redirect". A negative routes is no map.
+func (c *code) lookup(own, routes int, bits int64) {
 	c.add(
 		asm.LoadMapPtr(asm.R1, own),
 		asm.Mov.Reg(asm.R2, asm.R10),
 		asm.Add.Imm(asm.R2, keyAddr),
 		asm.FnMapLookupElem.Call(),
 		asm.JNE.Imm(asm.R0, 0, "pass"),
-		asm.Ja.Label("redirect"),
 	)
+	if routes >= 0 {
+		c.add(
+			asm.StoreImm(asm.R10, keyBits, bits, asm.Word),
+			asm.LoadMapPtr(asm.R1, routes),
+			asm.Mov.Reg(asm.R2, asm.R10),
+			asm.Add.Imm(asm.R2, keyBits),
+			asm.FnMapLookupElem.Call(),
+			asm.JEq.Imm(asm.R0, 0, "redirect"),
+			asm.LoadMem(asm.R1, asm.R0, 0, asm.Byte),
+			asm.JNE.Imm(asm.R1, 0, "pass"),
+		)
+	}
+	c.add(asm.Ja.Label("redirect"))
 }
 
 // verdict ends the program. At "redirect" the frame goes to the socket of its

@@ -82,10 +82,11 @@ type Control struct {
 	tables
 	resolution
 	messenger
-	names   []string         // of the ports
-	watch   *dataplane.Watch // that workers tell, nil for none
-	reply   [dataplane.MaxControlFrame]byte
-	devices []string // what is different of each port, as last logged
+	hostRouter hostRouter
+	names      []string         // of the ports
+	watch      *dataplane.Watch // that workers tell, nil for none
+	reply      [dataplane.MaxControlFrame]byte
+	devices    []string // what is different of each port, as last logged
 }
 
 // tables are what is compiled from a Spec, aside from all that runs.
@@ -94,9 +95,10 @@ type tables struct {
 	rib   *fib.RIB
 	fib   *fib.FIB
 	ports []*neigh.Port
-	feed  RouteFeed          // of the system's routes, nil for none
-	keep  map[neigh.Key]bool // gateways of static routes
-	used  gatewaysInUse      // by the system's routes
+	feed  RouteFeed             // of the system's routes, nil for none
+	keep  map[neigh.Key]bool    // gateways of static routes
+	used  gatewaysInUse         // by the system's routes
+	hosts map[netip.Prefix]bool // the system's routes that the host follows
 	took  time.Duration
 
 	kept    bool // the neighbor table keeps the gateways
@@ -142,6 +144,7 @@ func New(router *dataplane.Router, spec *Spec, log *slog.Logger) (*Control, erro
 		reloads:    make(chan reload),
 		queries:    make(chan func()),
 		resolution: newResolution(len(spec.Ports)),
+		hostRouter: newHostRouter(router.Ports()),
 		devices:    make([]string, len(spec.Ports)),
 	}
 	t, err := compile(spec)
@@ -339,6 +342,8 @@ func (c *Control) use(t tables) error {
 	c.tables = t
 	c.names = portNames(c.router.Ports(), t.spec.Ports)
 	c.publish()
+	c.hostRouter.changed, c.hostRouter.next = true, c.now()
+	c.tellHosts()
 	s := new(Stats)
 	if old := c.stats.Load(); old != nil {
 		s.Compiles, s.CompileTime = old.Compiles, old.CompileTime

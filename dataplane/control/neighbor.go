@@ -205,6 +205,7 @@ func (c *Control) settle(atOnce bool) {
 	if now := c.now(); c.changed && (atOnce || now >= c.committed+commitEvery) {
 		c.commit(now)
 	}
+	c.tellHosts()
 }
 
 // act does what the neighbor table wants done.
@@ -391,6 +392,9 @@ func (c *Control) wait() time.Duration {
 	}
 	if c.changed {
 		next = min(next, c.committed+commitEvery)
+	}
+	if c.hostRouter.changed {
+		next = min(next, c.hostRouter.next)
 	}
 	for _, a := range c.announced {
 		if a.left > 0 {

@@ -2,6 +2,7 @@ package control
 
 import (
 	"errors"
+	"net/netip"
 
 	"nmfwd/fib"
 	"nmfwd/fib/neigh"
@@ -53,7 +54,7 @@ func (g gatewaysInUse) add(r *fib.Route, n int) (changed bool) {
 // followKernel adds the routes of the system to the tables, and has their feed
 // begin.
 func (t *tables) followKernel(source RouteSource) error {
-	t.used = gatewaysInUse{}
+	t.used, t.hosts = gatewaysInUse{}, map[netip.Prefix]bool{}
 	if source == nil {
 		return nil
 	}
@@ -65,6 +66,9 @@ func (t *tables) followKernel(source RouteSource) error {
 	}
 	for i := range routes {
 		t.used.add(&routes[i], 1)
+		if routes[i].Kind == fib.Host {
+			t.hosts[routes[i].Prefix] = true
+		}
 	}
 	return nil
 }
@@ -105,8 +109,8 @@ func (c *Control) routesReady() <-chan struct{} {
 func (c *Control) followRoutes() {
 	c.feed.Take(routesAtOnce, func(r fib.Route, gone bool) {
 		for old := range c.rib.Exact(r.Prefix) {
-			if old.Origin == fib.Kernel && c.used.add(&old, -1) {
-				c.kept = false
+			if old.Origin == fib.Kernel {
+				c.counted(&old, -1)
 			}
 		}
 		c.changed = true
@@ -120,11 +124,22 @@ func (c *Control) followRoutes() {
 			c.refuse(r, err)
 			return
 		}
-		if c.used.add(&r, 1) {
-			c.kept = false
-		}
+		c.counted(&r, 1)
 	})
 	c.keepGateways()
+}
+
+// counted counts a route of the system that came, or with n -1 went.
+func (c *Control) counted(r *fib.Route, n int) {
+	if c.used.add(r, n) {
+		c.kept = false
+	}
+	if r.Kind == fib.Host {
+		if c.hosts[r.Prefix] = true; n < 0 {
+			delete(c.hosts, r.Prefix)
+		}
+	}
+	c.noteHost(r)
 }
 
 // refuse takes out what there was of a route of the system that cannot be
