@@ -25,7 +25,6 @@ package routes
 import (
 	"errors"
 	"fmt"
-	"os"
 	"sync"
 	"time"
 
@@ -48,6 +47,7 @@ const (
 // Errors of systems.
 var (
 	errLost        = errors.New("changes were lost")
+	errClosed      = errors.New("closed")
 	errInterrupted = errors.New("the list changed while it was read")
 )
 
@@ -64,7 +64,7 @@ type system interface {
 	// take takes what read or list gave to t.
 	take(t *table, b []byte) error
 
-	// stop makes read return an error that wraps os.ErrClosed.
+	// stop makes read return.
 	stop() error
 
 	// close frees what there is, when nothing else is called any more.
@@ -149,6 +149,15 @@ func (t *Table) stop() error {
 	return errors.Join(err, t.sys.close())
 }
 
+func (t *Table) closed() bool {
+	select {
+	case <-t.done:
+		return true
+	default:
+		return false
+	}
+}
+
 // Feed returns the routes of this moment, in the order of [fib.RIB.All], and a
 // feed of what changes from then on.
 func (t *Table) Feed() (*Feed, []fib.Route) {
@@ -175,11 +184,12 @@ func (t *Table) read() {
 	b := make([]byte, 1<<16)
 	for {
 		n, err := t.sys.read(b)
+		if t.closed() {
+			return
+		}
 		switch {
 		case err == nil:
 			t.news.add(b[:n])
-		case errors.Is(err, os.ErrClosed):
-			return
 		case errors.Is(err, errLost):
 			t.news.lose()
 		default:
@@ -217,7 +227,7 @@ func (t *Table) run() {
 			case err == nil:
 				lost = false
 				t.watch.Listed(r)
-			case !errors.Is(err, errInterrupted) && !errors.Is(err, os.ErrClosed):
+			case !errors.Is(err, errInterrupted) && !t.closed():
 				t.watch.Failed(fmt.Errorf("routes: list: %w", err))
 			}
 		case <-t.news.ready:
@@ -273,10 +283,8 @@ func (t *Table) list(r *Report) error {
 	t.table.begin()
 	t.mu.Unlock()
 	err := t.sys.list(func(b []byte) error {
-		select {
-		case <-t.done:
-			return os.ErrClosed
-		default:
+		if t.closed() {
+			return errClosed
 		}
 		t.mu.Lock()
 		defer t.mu.Unlock()

@@ -65,6 +65,15 @@ type hop struct {
 	gateway netip.Addr // invalid: the destination is on the link
 }
 
+// sort puts the hops in order: the system has them in any.
+func (p *path) sort() {
+	if len(p.hops) > 1 {
+		slices.SortFunc(p.hops, func(a, b hop) int {
+			return cmp.Or(cmp.Compare(a.link, b.link), a.gateway.Compare(b.gateway), cmp.Compare(a.weight, b.weight))
+		})
+	}
+}
+
 // encode appends a form of p to b that is the same for equal paths only.
 func (p *path) encode(b []byte) []byte {
 	b = append(b, p.family, byte(p.verb))
@@ -260,6 +269,7 @@ func (t *table) set(p prefix, e entry, to *path, behind bool) {
 	}
 	twice := t.listing && old.list == t.list
 	e.double = old.double && (!t.listing || twice)
+	to.sort()
 	same := t.paths[old.path].code == string(to.encode(t.code[:0]))
 	switch {
 	case twice:
@@ -382,8 +392,10 @@ func (t *table) drop(p prefix, e entry) {
 	t.release(e.path)
 }
 
-// intern returns the number of a path, with one more user.
+// intern returns the number of a path, with one more user. The order of hops does
+// not matter.
 func (t *table) intern(p *path) uint32 {
+	p.sort()
 	t.code = p.encode(t.code[:0])
 	id, ok := t.ids[string(t.code)]
 	if !ok {

@@ -1,0 +1,76 @@
+package routes
+
+import (
+	"errors"
+	"os"
+	"syscall"
+
+	"golang.org/x/net/route"
+	"golang.org/x/sys/unix"
+)
+
+// buffer is the size in bytes of the socket's buffer for changes, as far as
+// kern.ipc.maxsockbuf grants it.
+const buffer = 1 << 21
+
+// A rtsock is the system as route(4) and sysctl(3) show it.
+type rtsock struct {
+	changes *os.File // not blocking
+	conn    syscall.RawConn
+	reader  rtsockReader
+}
+
+func openSystem() (_ system, err error) {
+	fd, err := unix.Socket(unix.AF_ROUTE, unix.SOCK_RAW|unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK, unix.AF_UNSPEC)
+	if err != nil {
+		return nil, os.NewSyscallError("socket", err)
+	}
+	s := &rtsock{changes: os.NewFile(uintptr(fd), "route"), reader: rtsockReader{word: wordSize}}
+	if s.conn, err = s.changes.SyscallConn(); err != nil {
+		return nil, errors.Join(err, s.stop())
+	}
+	for size := buffer; size > 1<<16; size /= 2 {
+		if unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_RCVBUF, size) == nil {
+			break
+		}
+	}
+	return s, nil
+}
+
+func (s *rtsock) stop() error { return s.changes.Close() }
+
+func (s *rtsock) close() error { return nil }
+
+// read reads a message. Where the buffer is full the system drops further ones:
+// what is lost shows only as ENOBUFS.
+func (s *rtsock) read(b []byte) (n int, err error) {
+	rerr := s.conn.Read(func(fd uintptr) bool {
+		n, err = unix.Read(int(fd), b)
+		return err != unix.EAGAIN && err != unix.EINTR
+	})
+	switch {
+	case rerr != nil:
+		return 0, rerr
+	case err == unix.ENOBUFS:
+		return 0, errLost
+	}
+	return n, os.NewSyscallError("read", err)
+}
+
+func (s *rtsock) list(do func([]byte) error) error {
+	for _, kind := range []route.RIBType{route.RIBTypeInterface, route.RIBTypeRoute} {
+		b, err := route.FetchRIB(unix.AF_UNSPEC, kind, 0)
+		if err != nil {
+			return err
+		}
+		if err := do(b); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (s *rtsock) take(t *table, b []byte) error {
+	s.reader.table = t
+	return s.reader.messages(b)
+}
