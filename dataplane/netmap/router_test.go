@@ -525,3 +525,91 @@ func TestMix(t *testing.T) {
 		t.Errorf("got %+v", s)
 	}
 }
+
+// TestMatrix is case B11 for whole routers: two cards of all numbers of rings,
+// unlike each other, and all numbers of workers. Each ring is touched by one
+// worker (the kernel notes another), all packets are forwarded, those that go
+// back out of the card that they came by too, and flows stay in order.
+func TestMatrix(t *testing.T) {
+	numbers := []int{1, 2, 4, 8}
+	if testing.Short() {
+		numbers = []int{1, 4}
+	}
+	for _, rx := range numbers {
+		for _, tx := range numbers {
+			for _, workers := range []int{1, 2, 3, 4, 8} {
+				t.Run(fmt.Sprintf("rx %d tx %d workers %d", rx, tx, workers), func(t *testing.T) {
+					matrix(t, rx, tx, workers)
+				})
+			}
+		}
+	}
+}
+
+func matrix(t *testing.T, rx, tx, workers int) {
+	const slots, each = 32, 67
+	cards := []fake.Card{{RXRings: rx, TXRings: tx, RXSlots: slots, TXSlots: slots}, {RXRings: tx, TXRings: rx, RXSlots: slots, TXSlots: slots}}
+	plan := dataplane.MakePlan([]dataplane.Rings{{RX: rx, TX: tx}, {RX: tx, TX: rx}}, workers, workers)
+	r, c := newRigOf(t, fake.Params{Ifs: 64, Rings: 64, Bufs: plan.Spare([]bool{true, true}) + 2*slots*(rx+tx+2) + 2, BufSize: 2048}, t.TempDir(), cards...)
+	r.Polls = false
+	l := &lab{rig: r, card: c, host: true}
+	l.assemble(workers, r.options())
+	t.Cleanup(l.disassemble)
+	worker := 0
+	r.Caller = func() int { return worker }
+	step := func() {
+		l.now += int64(time.Millisecond)
+		for i, w := range l.router.Workers() {
+			worker = i + 1
+			w.Step(l.now)
+			w.Poll(0)
+		}
+	}
+	flows := 2 * rx // the second half goes back
+	next := make([]int, flows)
+	take := func() {
+		for card, rings := range []int{tx, rx} {
+			for i := range rings {
+				for _, f := range c[card].Sent(i) {
+					flow := int(f[len(f)-5])
+					if back := flow >= rx; back != (card == 0) {
+						t.Fatalf("flow %d left by card %d", flow, card)
+					}
+					if n := int(binary.BigEndian.Uint32(f[len(f)-4:])); n != next[flow] {
+						t.Fatalf("flow %d: packet %d, want %d", flow, n, next[flow])
+					}
+					next[flow]++
+				}
+			}
+		}
+	}
+	for n := range each {
+		for flow := range flows {
+			b := l.packet(2*n, flow, 80)
+			b[len(b)-5] = byte(flow)
+			binary.BigEndian.PutUint32(b[len(b)-4:], uint32(n))
+			if flow >= rx {
+				b[31] = 18
+				b[24], b[25] = 0, 0
+				binary.BigEndian.PutUint16(b[24:], wire.Checksum(b[14:34]))
+			}
+			c[0].Deliver(flow%rx, b)
+		}
+		if n%3 == 0 {
+			step()
+			take()
+		}
+	}
+	for range 10 {
+		step()
+		take()
+	}
+	for flow, n := range next {
+		if n != each {
+			t.Errorf("flow %d: %d packets, want %d", flow, n, each)
+		}
+	}
+	r.Caller = nil
+	l.conserved(0)
+	l.census()
+}
