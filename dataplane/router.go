@@ -508,9 +508,10 @@ func (r *Router) Snapshot(s *Snapshot) {
 			o.MTU = st.Ports[i].MTU
 		}
 		o.LinkChanges = r.links[i].changes.Load()
-		o.Stalled = [2]bool{}
+		o.Stalled, o.Reopened = [2]bool{}, 0
 		if d, ok := p.Device.(Staller); ok {
 			o.Stalled[0], o.Stalled[1] = d.Stalled()
+			o.Reopened = d.Reopened()
 		}
 		o.RX, o.TX = resize(o.RX, p.RXRings), resize(o.TX, p.TXRings)
 		for q := range o.RX {

@@ -92,6 +92,7 @@ type PortSnapshot struct {
 	Up          bool
 	LinkChanges uint64
 	Stalled     [2]bool      // RX, TX: see Staller
+	Reopened    uint64       // times: see Staller
 	RX          []RXSnapshot // by queue
 	TX          []TXSnapshot // by queue
 }

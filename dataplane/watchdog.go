@@ -8,6 +8,10 @@ type Staller interface {
 	// whether it has stopped to take packets from a TX queue. It may be called
 	// from any goroutine.
 	Stalled() (rx, tx bool)
+
+	// Reopened returns how often the device was opened again, because it had
+	// stalled, failed or been gone. It may be called from any goroutine.
+	Reopened() uint64
 }
 
 // Accounted returns the time that a worker has told to have been busy or idle.

@@ -9,57 +9,68 @@ import (
 // still before it is said to hang.
 const hangs = 4
 
+// When a port has lost its link, workers are looked at for some time, linkEvery
+// apart, and woken each time: the kernel says late that the port is down, so a
+// new thread may get into the same call. One that stood still twice in a row
+// hangs.
+const (
+	alertLooks = 30
+	alertStill = 2
+)
+
 // A watchdog looks after workers that hang in a system call, as on a netmap port
 // that went down on Linux.
 type watchdog struct {
-	log     *slog.Logger
-	router  workers
-	last    []time.Duration // accounted, by worker
-	still   []int           // looks in a row that found no progress, by worker
-	suspect []bool          // has to show progress, by worker
-	since   []time.Duration // accounted before it became a suspect, by worker
+	log    *slog.Logger
+	router workers
+	last   []time.Duration // accounted, by worker
+	still  []int           // looks in a row that found no progress, by worker
+
+	alert   int             // looks of rescue to come
+	woken   []time.Duration // accounted when it was woken, by worker
+	asleep  []int           // looks of rescue in a row that found no progress, by worker
 	hanging int             // threads, as last told
 }
 
 // workers are what a watchdog looks after: the router's.
 type workers interface {
 	Accounted(worker int) time.Duration
+	Wake(worker int)
 	Replace(worker int) bool
 	Hanging() int
 }
 
 func newWatchdog(log *slog.Logger, n int, r workers) *watchdog {
-	return &watchdog{log: log, router: r, last: make([]time.Duration, n), still: make([]int, n), suspect: make([]bool, n), since: make([]time.Duration, n)}
+	return &watchdog{log: log, router: r, last: make([]time.Duration, n), still: make([]int, n), woken: make([]time.Duration, n), asleep: make([]int, n)}
 }
 
-// lost makes all workers suspects: after the last rescue a port has lost its
-// link, and they were woken to hear of it.
-func (d *watchdog) lost() {
-	for i := range d.suspect {
-		d.suspect[i] = true
-	}
-}
+// lost is called when a port has lost its link.
+func (d *watchdog) lost() { d.alert = alertLooks }
 
-// rescue lets new threads go on with the work of suspects that have done nothing
-// since they were woken. It is called every linkEvery.
+// rescue lets new threads go on with the work of workers that do nothing though
+// they are woken, for some time after lost. It is called every linkEvery.
 func (d *watchdog) rescue(down []string) {
-	for i, suspect := range d.suspect {
-		at := d.router.Accounted(i)
-		moved := at != d.since[i]
-		switch d.since[i] = at; {
-		case !suspect:
-		case moved:
-			d.suspect[i] = false
-		case d.router.Replace(i):
-			d.suspect[i] = false
-			d.log.Warn("a thread hangs in a system call, another one goes on with its work: calls on a port that is down can last until it is up", "worker", i, "ports_without_link", down)
-		}
-	}
 	if n := d.router.Hanging(); n != d.hanging {
 		if n < d.hanging {
 			d.log.Info("threads that hung have come back", "left", n)
 		}
 		d.hanging = n
+	}
+	if d.alert == 0 {
+		return
+	}
+	d.alert--
+	for i := range d.asleep {
+		at := d.router.Accounted(i)
+		if at != d.woken[i] {
+			d.asleep[i] = 0
+		} else if d.asleep[i]++; d.asleep[i] >= alertStill && d.router.Replace(i) {
+			d.asleep[i] = 0
+			d.alert = alertLooks
+			d.log.Warn("a thread hangs in a system call, another one goes on with its work: calls on a port that is down can last until it is up", "worker", i, "ports_without_link", down)
+		}
+		d.woken[i] = at
+		d.router.Wake(i)
 	}
 }
 

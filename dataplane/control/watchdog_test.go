@@ -14,17 +14,21 @@ type workersOf struct {
 	at       []time.Duration
 	calls    []bool // in a call
 	replaced []int
+	woken    []int // times, by worker
 	hanging  int
 }
 
 func (w *workersOf) Accounted(i int) time.Duration { return w.at[i] }
 func (w *workersOf) Hanging() int                  { return w.hanging }
 
+func (w *workersOf) Wake(i int) { w.woken[i]++ }
+
 func (w *workersOf) Replace(i int) bool {
 	if w.calls[i] {
 		w.replaced = append(w.replaced, i)
 		w.hanging++
 	}
+	defer func() { w.calls[i] = false }()
 	return w.calls[i]
 }
 
@@ -32,7 +36,7 @@ func (w *workersOf) Replace(i int) bool {
 func TestWatchdog(t *testing.T) {
 	var out bytes.Buffer
 	log := slog.New(slog.NewTextHandler(&out, nil))
-	w := &workersOf{at: []time.Duration{0, time.Second}}
+	w := &workersOf{at: []time.Duration{0, time.Second}, woken: make([]int, 2)}
 	d := newWatchdog(log, 2, w)
 	look := func(n int, moves bool) string {
 		for range n {
@@ -58,43 +62,57 @@ func TestWatchdog(t *testing.T) {
 	}
 }
 
-// TestRescue loses a link: of the workers that have done nothing since, those in
-// a system call get new threads, once.
+// TestRescue loses a link: workers that do nothing though they are woken get new
+// threads where they are in a system call, again and again if need be.
 func TestRescue(t *testing.T) {
 	var out bytes.Buffer
 	log := slog.New(slog.NewTextHandler(&out, nil))
-	w := &workersOf{at: make([]time.Duration, 3), calls: make([]bool, 3)}
+	w := &workersOf{at: make([]time.Duration, 3), calls: []bool{true, true, false}, woken: make([]int, 3)}
 	d := newWatchdog(log, 3, w)
-	rescue := func(replaced ...int) {
+	rescue := func(moves []int, replaced ...int) {
 		t.Helper()
+		for _, i := range moves {
+			w.at[i]++
+		}
 		w.replaced = nil
 		d.rescue([]string{"igb1"})
 		if !slices.Equal(w.replaced, replaced) {
 			t.Errorf("replaced %v, want %v", w.replaced, replaced)
 		}
 	}
-	w.calls[0], w.calls[1] = true, true // both sleep
-	rescue()
-	rescue()
+	for range 10 { // all sleep, or are busy with something long
+		rescue(nil)
+	}
+	if w.woken[0] != 0 {
+		t.Error("woken though no link was lost")
+	}
+	w.at = []time.Duration{5, 5, 5}
 	d.lost()
-	w.at[0]++ // woken
-	rescue(1)
-	if s := out.String(); strings.Count(s, "\n") != 1 || !strings.Contains(s, "worker=1 ports_without_link=[igb1]") {
+	rescue(nil)
+	rescue([]int{0})
+	rescue([]int{0}, 1)
+	w.calls[1] = true // again
+	rescue([]int{0, 1})
+	rescue([]int{0})
+	rescue([]int{0}, 1)
+	if s := out.String(); strings.Count(s, "\n") != 2 || strings.Count(s, "worker=1 ports_without_link=[igb1]") != 2 {
 		t.Errorf("got %q", s)
 	}
-	rescue() // worker 2 can only be waited for
-	w.calls[2] = true
-	rescue(2)
-	rescue()
-	d.lost()
-	w.at[0]++
-	w.at[1]++
-	w.at[2]++
-	rescue()
+	for range alertLooks {
+		rescue([]int{0, 1, 2})
+	}
+	woken := w.woken[0]
+	w.calls[0] = true
+	for range 10 {
+		rescue(nil)
+	}
+	if w.woken[0] != woken {
+		t.Error("woken long after")
+	}
 	out.Reset()
 	w.hanging = 1
-	rescue()
-	rescue()
+	rescue(nil)
+	rescue(nil)
 	if s := out.String(); strings.Count(s, "\n") != 1 || !strings.Contains(s, "have come back\" left=1") {
 		t.Errorf("got %q", s)
 	}

@@ -28,6 +28,7 @@ var (
 	portUp          = desc("nmfwd_port_up", "Whether the port has a link.", "device")
 	linkChanges     = desc("nmfwd_port_link_changes_total", "Times that the port's link went up or down.", "device")
 	portStalled     = desc("nmfwd_port_stalled", "Whether the port receives but its rings do not (rx), or nothing leaves its full ring (tx), with its link up.", "device", "direction")
+	portReopened    = desc("nmfwd_port_reopened_total", "Times that the port was opened again, because it had stalled, failed or been gone.", "device")
 	portMTU         = desc("nmfwd_port_mtu_bytes", "Largest IP packet of the port.", "device")
 	receivePackets  = desc("nmfwd_receive_packets_total", "Packets received.", "device", "queue")
 	receiveBytes    = desc("nmfwd_receive_bytes_total", "Bytes received.", "device", "queue")
@@ -223,6 +224,7 @@ func (e emitter) port(p *dataplane.PortSnapshot) {
 	e.counter(linkChanges, p.LinkChanges, i.Name)
 	e.gauge(portStalled, truth(p.Stalled[0]), i.Name, "rx")
 	e.gauge(portStalled, truth(p.Stalled[1]), i.Name, "tx")
+	e.counter(portReopened, p.Reopened, i.Name)
 	e.gauge(portMTU, float64(p.MTU), i.Name)
 	for n := range p.RX {
 		r, q := &p.RX[n], strconv.Itoa(n)

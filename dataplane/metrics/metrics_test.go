@@ -44,7 +44,7 @@ func distinct() *preset {
 	p := &preset{Ports: []dataplane.PortSnapshot{
 		{
 			Info: dataplane.Info{Name: "igb1", MAC: net.HardwareAddr{0, 0x0d, 0xb9, 0x41, 0xca, 0x3d}, Backend: "netmap", Driver: "igb", Mode: "native", ZeroCopy: true, RXRings: 2, TXRings: 3},
-			MTU:  1500, Up: true, LinkChanges: 3, Stalled: [2]bool{false, true}, RX: make([]dataplane.RXSnapshot, 2), TX: make([]dataplane.TXSnapshot, 3),
+			MTU:  1500, Up: true, LinkChanges: 3, Stalled: [2]bool{false, true}, Reopened: 2, RX: make([]dataplane.RXSnapshot, 2), TX: make([]dataplane.TXSnapshot, 3),
 		},
 		{
 			Info: dataplane.Info{Name: "veth0", MAC: net.HardwareAddr{2, 0, 0, 0, 0, 1}, Backend: "afxdp", Driver: "veth", Mode: "generic", RXRings: 1, TXRings: 1},
@@ -198,7 +198,7 @@ func TestNames(t *testing.T) {
 		nmfwd_copied_packets_total nmfwd_dropped_packets_total nmfwd_fib_bytes nmfwd_fib_compile_seconds nmfwd_forwarded_packets_total
 		nmfwd_fragmented_packets_total nmfwd_fragments_total
 		nmfwd_handoff_packets_total nmfwd_host_packets_total nmfwd_icmp_sent_total nmfwd_icmp_suppressed_total nmfwd_neighbor_conflicts_total nmfwd_neighbors
-		nmfwd_parked_packets nmfwd_port_info nmfwd_port_link_changes_total nmfwd_port_mtu_bytes nmfwd_port_stalled nmfwd_port_up
+		nmfwd_parked_packets nmfwd_port_info nmfwd_port_link_changes_total nmfwd_port_mtu_bytes nmfwd_port_reopened_total nmfwd_port_stalled nmfwd_port_up
 		nmfwd_punted_packets_total nmfwd_receive_bytes_total nmfwd_receive_packets_total nmfwd_ring_full_total nmfwd_routes
 		nmfwd_transmit_bytes_total nmfwd_transmit_packets_total nmfwd_unresolved_packets_total
 		nmfwd_worker_batch_packets nmfwd_worker_busy_seconds_total nmfwd_worker_idle_seconds_total`)

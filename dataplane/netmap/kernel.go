@@ -55,8 +55,9 @@ type Kernel interface {
 	// Links returns a source of news about the links of network cards.
 	Links() (Links, error)
 
-	// Received returns how many frames the network card called name has
-	// received, by its driver's counters.
+	// Received returns a number that grows when the network card called name
+	// receives frames: the sum of what the system and the card itself count. In
+	// netmap mode the first stands still with many drivers.
 	Received(name string) (uint64, error)
 
 	// Users names other processes that have the netmap device open, or says how

@@ -1,6 +1,7 @@
 package netmap
 
 import (
+	"encoding/binary"
 	"fmt"
 	"net"
 	"os"
@@ -98,12 +99,71 @@ func (system) Links() (Links, error) {
 // about a link: all of its group are.
 func aboutLink([]byte) bool { return true }
 
+// receiveCounters are the names that drivers give to the card's own counters of
+// received frames (ethtool -S).
+var receiveCounters = []string{"rx_packets", "rx_pkts_nic", "rx_packets_phy", "port.rx_unicast", "port.rx_broadcast", "port.rx_multicast"}
+
 func (system) Received(name string) (uint64, error) {
 	b, err := os.ReadFile("/sys/class/net/" + name + "/statistics/rx_packets")
 	if err != nil {
 		return 0, err
 	}
-	return strconv.ParseUint(strings.TrimSpace(string(b)), 10, 64)
+	n, err := strconv.ParseUint(strings.TrimSpace(string(b)), 10, 64)
+	if err != nil {
+		return 0, err
+	}
+	counters, err := cardCounters(name) // not of all drivers
+	if err == nil {
+		for _, c := range receiveCounters {
+			n += counters[c]
+		}
+	}
+	return n, nil
+}
+
+// cardCounters returns the counters of a driver by their names, as ethtool -S
+// does (structures ethtool_sset_info, ethtool_gstrings and ethtool_stats of
+// linux/ethtool.h).
+func cardCounters(name string) (map[string]uint64, error) {
+	const (
+		nameLen = 32 // ETH_GSTRING_LEN
+		set     = 1  // ETH_SS_STATS
+		most    = 1 << 16
+	)
+	s, err := unix.Socket(unix.AF_INET, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, 0)
+	if err != nil {
+		return nil, err
+	}
+	defer unix.Close(s)
+	word := binary.NativeEndian
+	info := make([]byte, 20)
+	word.PutUint32(info, unix.ETHTOOL_GSSET_INFO)
+	word.PutUint64(info[8:], 1<<set)
+	if err := ethtool(s, name, info); err != nil {
+		return nil, err
+	}
+	n := int(word.Uint32(info[16:]))
+	if n > most {
+		return nil, fmt.Errorf("%d counters", n)
+	}
+	names := make([]byte, 12+n*nameLen)
+	word.PutUint32(names, unix.ETHTOOL_GSTRINGS)
+	word.PutUint32(names[4:], set)
+	word.PutUint32(names[8:], uint32(n))
+	if err := ethtool(s, name, names); err != nil {
+		return nil, err
+	}
+	values := make([]byte, 8+n*8)
+	word.PutUint32(values, unix.ETHTOOL_GSTATS)
+	word.PutUint32(values[4:], uint32(n))
+	if err := ethtool(s, name, values); err != nil {
+		return nil, err
+	}
+	c := make(map[string]uint64, n)
+	for i := range n {
+		c[unix.ByteSliceToString(names[12+i*nameLen:12+(i+1)*nameLen])] = word.Uint64(values[8+i*8:])
+	}
+	return c, nil
 }
 
 // Users looks for the device among the open files of all processes.

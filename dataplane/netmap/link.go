@@ -18,6 +18,7 @@ const (
 	checkEvery    = 10                     // looks between checks for a stall
 	stallChecks   = 3                      // in a row that find a port stalled
 	healthyChecks = 60                     // in a row after which a port may be opened again once more
+	quietChecks   = 3                      // in a row after which what a card received before is of no account: some bring their counters up to date every two seconds
 	linkPatience  = 10 * time.Second       // for links to come back that were lost at opening
 	linkSettled   = 300 * time.Millisecond // that a link stays up before it is believed
 )
@@ -33,6 +34,7 @@ type health struct {
 
 	fault   atomic.Pointer[error] // why the port was closed
 	stalled [2]atomic.Bool        // RX, TX
+	again   atomic.Uint64         // times that the port was opened again
 
 	tending  sync.Mutex
 	opened   bool // the queues have descriptors
@@ -43,7 +45,8 @@ type health struct {
 	moved    uint32   // of the last check, of all RX rings
 	stuck    []uint32 // of the last check, by descriptor
 	rounds   []uint32 // of the last check, by descriptor
-	silent   int      // checks in a row in which the card received and no ring did
+	silent   int      // checks that found the card to have received, since any ring did
+	quiet    int      // checks in a row in which neither did
 	full     int      // checks in a row in which a TX ring was low and did not move
 	healthy  int      // checks in a row without a stall
 }
@@ -176,6 +179,9 @@ func (p *port) LinkUp() bool { return p.state.Load() == 0 && !p.noCarrier.Load()
 // TX ring is full that nothing leaves.
 func (p *port) Stalled() (rx, tx bool) { return p.stalled[0].Load(), p.stalled[1].Load() }
 
+// Reopened returns how often the port was opened again.
+func (p *port) Reopened() uint64 { return p.again.Load() }
+
 // Changed says why the port is out of use.
 func (p *port) Changed() error {
 	switch err := p.fault.Load(); {
@@ -231,14 +237,22 @@ func (p *port) check() {
 		}
 	}
 	n, err := p.kernel.Received(p.name)
-	silent := err == nil && n > p.received && moved == p.moved
+	received := moved != p.moved
+	silent := err == nil && n > p.received && !received
 	p.received, p.moved = n, moved
 	if !looked || !p.LinkUp() {
 		return
 	}
-	p.silent, p.full, p.healthy = p.silent+1, p.full+1, p.healthy+1
-	if !silent {
-		p.silent = 0
+	p.full, p.healthy = p.full+1, p.healthy+1
+	switch {
+	case silent:
+		p.silent, p.quiet = p.silent+1, 0
+	case received:
+		p.silent, p.quiet = 0, 0
+	default:
+		if p.quiet++; p.quiet >= quietChecks {
+			p.silent = 0
+		}
 	}
 	if !full {
 		p.full = 0
@@ -293,9 +307,10 @@ func (p *port) mend() {
 		p.fault.Store(&err)
 		return
 	}
-	p.opened, p.silent, p.full, p.healthy = true, 0, 0, 0
+	p.opened, p.silent, p.quiet, p.full, p.healthy = true, 0, 0, 0, 0
 	p.stalled[0].Store(false)
 	p.stalled[1].Store(false)
+	p.again.Add(1)
 	p.fault.Store(nil)
 	p.state.And(^uint32(closed))
 	for _, d := range p.descs { // after the state, which parks
