@@ -1,4 +1,4 @@
-//go:build !linux
+//go:build !linux && !freebsd
 
 package routes
 
@@ -9,5 +9,5 @@ import (
 
 // openSystem returns an error that wraps errors.ErrUnsupported.
 func openSystem() (system, error) {
-	return nil, fmt.Errorf("Linux only: %w", errors.ErrUnsupported)
+	return nil, fmt.Errorf("not on this system: %w", errors.ErrUnsupported)
 }
