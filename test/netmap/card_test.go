@@ -313,7 +313,15 @@ func TestHostRings(t *testing.T) {
 	e := newWireEnd(t, other, router)
 	r, p := routerOn(t, router, e)
 	t.Logf("%+v", p.Info)
+	before, err := netmap.System().Received(router)
+	if err != nil {
+		t.Fatal(err)
+	}
 	e.ping()
+	// Without this a ring that gets nothing could not be told from a silent link.
+	if after, err := netmap.System().Received(router); err != nil || after == before {
+		t.Errorf("the card counts %d frames received before a ping, %d after, error %v", before, after, err)
+	}
 	for _, n := range []int{67, 2048} {
 		t.Run(fmt.Sprintf("and %d packets", n), func(t *testing.T) {
 			start := time.Now()

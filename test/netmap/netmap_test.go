@@ -10,6 +10,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"runtime"
 	"strings"
 	"testing"
 	"time"
@@ -368,7 +369,11 @@ func TestRestart(t *testing.T) {
 	if soak {
 		cycles = 1000
 	}
+	goroutines, files := 0, 0
 	for i := range cycles {
+		if i == 1 {
+			goroutines, files = runtime.NumGoroutine(), descriptors(t)
+		}
 		ok := t.Run(fmt.Sprint(i), func(t *testing.T) {
 			p := open(t, spare(configs("vale7:r1", "vale7:r2", "re{1", "re}1")))
 			for k := 0; k < 4; k += 2 {
@@ -385,9 +390,27 @@ func TestRestart(t *testing.T) {
 			}
 		})
 		if !ok {
-			break
+			return
 		}
 	}
+	if n, m := runtime.NumGoroutine(), descriptors(t); n > goroutines || m > files {
+		t.Errorf("%d goroutines and %d descriptors, %d and %d after the first time", n, m, goroutines, files)
+	}
+}
+
+// descriptors counts the descriptors of this process that are open.
+func descriptors(t *testing.T) (n int) {
+	t.Helper()
+	var limit unix.Rlimit
+	if err := unix.Getrlimit(unix.RLIMIT_NOFILE, &limit); err != nil {
+		t.Fatal(err)
+	}
+	for fd := range min(int(limit.Cur), 4096) {
+		if _, err := unix.FcntlInt(uintptr(fd), unix.F_GETFD, 0); err == nil {
+			n++
+		}
+	}
+	return n
 }
 
 // victim opens a port, says so and waits for its end.

@@ -87,6 +87,7 @@ func run(t *testing.T, a, d *end, n int) {
 	a.made = func(n int) []byte { return packet(n, false) }
 	d.want = func(n int) []byte { return packet(n, true) }
 	start := time.Now()
+	last, at := d.got, start
 	for d.got < n {
 		if a.sent < n && a.sent-d.got < 256 {
 			a.send(n)
@@ -94,7 +95,9 @@ func run(t *testing.T, a, d *end, n int) {
 		poll(t, 0, a.q.Descriptor)
 		poll(t, 10*time.Millisecond, d.q.Descriptor)
 		d.receive()
-		if time.Since(start) > patience {
+		if d.got != last {
+			last, at = d.got, time.Now()
+		} else if time.Since(at) > patience {
 			t.Fatalf("%d of %d packets, %d sent", d.got, n, a.sent)
 		}
 	}
@@ -104,13 +107,17 @@ func run(t *testing.T, a, d *end, n int) {
 // TestRouter forwards packets of both families through workers on threads of
 // their own.
 func TestRouter(t *testing.T) {
+	most := 100_000
+	if soak { // case B63 on a real kernel
+		most = 1_000_000_000 / 6
+	}
 	for _, tt := range []struct{ name, a, b, c, d string }{
 		{"pipes", "rta{1", "rta}1", "rta{2", "rta}2"},
 		{"vale ports", "vale7:a", "vale7:b", "vale8:c", "vale8:d"},
 		{"pipe to vale port", "rta{1", "rta}1", "vale8:c", "vale8:d"},
 	} {
 		for _, workers := range []int{1, 2} {
-			for _, n := range []int{67, 2048, 100000} {
+			for _, n := range []int{67, 2048, most} {
 				t.Run(fmt.Sprintf("%s/%d workers/%d", tt.name, workers, n), func(t *testing.T) {
 					plan := dataplane.MakePlan([]dataplane.Rings{{RX: 1, TX: 1}, {RX: 1, TX: 1}}, workers, workers)
 					var cfgs []dataplane.PortConfig
