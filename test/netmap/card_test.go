@@ -14,6 +14,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strings"
+	"sync"
 	"syscall"
 	"testing"
 	"time"
@@ -25,7 +26,7 @@ import (
 	"nmfwd/fib"
 )
 
-// The tests in this file need two cards joined by a cable: the router has the
+// The tests in this file need two cards joined by a cable or hub: the router has the
 // first one, the tests are the station at the other end.
 //
 //	station (second card) -- 198.18.0.205 (first card) [router, host]
@@ -71,6 +72,43 @@ func cards(t *testing.T) (router, other string) {
 		})
 	}
 	return names[0], names[1]
+}
+
+// joinedPatience bounds the wait for a frame from one card to the other.
+const joinedPatience = 20 * time.Second
+
+var joining struct {
+	once sync.Once
+	ok   bool
+}
+
+// joined returns the names of the cards, or skips the test where nothing gets
+// from one to the other.
+func joined(t *testing.T) (router, other string) {
+	t.Helper()
+	router, other = cards(t)
+	joining.once.Do(func() {
+		t.Run("cable", func(t *testing.T) {
+			p := open(t, []dataplane.PortConfig{cardConfig(t, router, false), cardConfig(t, other, false)})
+			a := newEnd(t, p[1])
+			for start := time.Now(); !joining.ok && time.Since(start) < joinedPatience; {
+				a.send(a.sent + 1)
+				poll(t, 0, a.q.Descriptor)
+				for range 10 {
+					receiveAll(t, p[0], 10*time.Millisecond, func(_ int, f []byte) {
+						joining.ok = joining.ok || len(f) >= 12 && bytes.Equal(f[6:12], []byte(sender))
+					})
+				}
+			}
+			if !joining.ok {
+				t.Logf("%v\n%v", p[0].Device, p[1].Device)
+			}
+		})
+	})
+	if !joining.ok {
+		t.Skipf("no frame gets from %s to %s: they are not joined", other, router)
+	}
+	return router, other
 }
 
 // cardConfig makes a port of a card all of whose rings are worker 0's.
@@ -308,7 +346,7 @@ func routerOn(t *testing.T, name string, e *wireEnd) (*dataplane.Router, *datapl
 // TestHostRings is case B1 on a card: the host answers ARP and ping through the
 // router, which forwards at the same time.
 func TestHostRings(t *testing.T) {
-	router, other := cards(t)
+	router, other := joined(t)
 	hostAddr(t, router)
 	e := newWireEnd(t, other, router)
 	r, p := routerOn(t, router, e)
@@ -375,7 +413,7 @@ func tcpChecksum(b []byte) uint16 {
 // TestHostTCP is case B6 on a card: what the host sends by TCP has its checksums
 // when it leaves, though the card could have filled them in.
 func TestHostTCP(t *testing.T) {
-	router, other := cards(t)
+	router, other := joined(t)
 	hostAddr(t, router)
 	e := newWireEnd(t, other, router)
 	routerOn(t, router, e)
@@ -418,7 +456,7 @@ func TestHostTCP(t *testing.T) {
 // TestDownAndUp is cases B56 and B57: the interface goes down and comes up
 // again under a router, which goes on by itself.
 func TestDownAndUp(t *testing.T) {
-	router, other := cards(t)
+	router, other := joined(t)
 	hostAddr(t, router)
 	e := newWireEnd(t, other, router)
 	_, p := routerOn(t, router, e)
@@ -444,7 +482,7 @@ func TestDownAndUp(t *testing.T) {
 // TestCardRestart opens and closes a card with its host rings again and again,
 // while the station sends. In the end the kernel answers by itself.
 func TestCardRestart(t *testing.T) {
-	router, other := cards(t)
+	router, other := joined(t)
 	hostAddr(t, router)
 	e := newWireEnd(t, other, router)
 	cycles := 3
@@ -485,7 +523,7 @@ func nmfwd(t *testing.T) string {
 // is refused; when nmfwd is killed the kernel has its card again, and then a new
 // nmfwd.
 func TestCardKill(t *testing.T) {
-	router, other := cards(t)
+	router, other := joined(t)
 	exe := nmfwd(t)
 	hostAddr(t, router)
 	conf := filepath.Join(t.TempDir(), "routes.conf")

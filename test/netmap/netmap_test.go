@@ -507,7 +507,7 @@ func TestErrors(t *testing.T) {
 // TestCards sends frames from one card of NMFWD_TEST_PORTS to the other, both
 // ways. All have to arrive, by any ring: those of one ring in their order.
 func TestCards(t *testing.T) {
-	one, other := cards(t)
+	one, other := joined(t)
 	p := open(t, []dataplane.PortConfig{cardConfig(t, one, false), cardConfig(t, other, false)})
 	for _, p := range p {
 		waitUp(t, p)
