@@ -97,7 +97,10 @@ func newChain(t *testing.T, of chainOf) *chain {
 	c.must(c.source.SetFeature("s0", netns.TXChecksum, false))
 	c.must(c.sink.SetFeature("k0", netns.TXChecksum, false))
 	for i, ns := range c.spaces {
-		c.must((&apu2.Lab{Router: ns}).Forward(false))
+		c.must((&apu2.Lab{Router: ns}).Forward(of.forward))
+		if of.forward {
+			c.kernelRoutes(i, of)
+		}
 		file := filepath.Join(t.TempDir(), fmt.Sprintf("r%d.conf", i+1))
 		c.must(os.WriteFile(file, []byte(of.config(i)), 0o644))
 		c.configs = append(c.configs, file)
@@ -167,6 +170,23 @@ func (of *chainOf) config(i int) string {
 		fmt.Fprintf(&s, "route %v via %v\nroute %v via %v\n", net4(j, 0).Masked(), net4(i+1, 2).Addr(), net6(j, 0).Masked(), net6(i+1, 2).Addr())
 	}
 	return s.String()
+}
+
+// kernelRoutes gives the kernel of router i the routes of its configuration, and
+// has it take redirected frames.
+func (c *chain) kernelRoutes(i int, of chainOf) {
+	c.Helper()
+	for _, port := range []string{left(i), right(i)} {
+		c.must(c.spaces[i].SetFeature(port, netns.GRO, true))
+	}
+	if i > 0 {
+		c.must(c.spaces[i].AddRoute(netip.MustParsePrefix("0.0.0.0/0"), net4(i, 1).Addr()))
+		c.must(c.spaces[i].AddRoute(netip.MustParsePrefix("::/0"), net6(i, 1).Addr()))
+	}
+	for j := i + 2; j <= of.routers; j++ {
+		c.must(c.spaces[i].AddRoute(net4(j, 0).Masked(), net4(i+1, 2).Addr()))
+		c.must(c.spaces[i].AddRoute(net6(j, 0).Masked(), net6(i+1, 2).Addr()))
+	}
 }
 
 // start starts router i.
