@@ -62,8 +62,9 @@ func (p *poller) poll(wait time.Duration) {
 		return
 	}
 	p.fds[0] = unix.PollFd{Fd: int32(p.wake.fd()), Events: unix.POLLIN}
+	fds := p.fds[:1+n] // from Enter on p may be another thread's
 	turn := p.call.Enter()
-	_, err := pollFor(p.fds[:1+n], wait)
+	_, err := pollFor(fds, wait)
 	p.call.Leave(turn)
 	if err != nil && !errors.Is(err, unix.EINTR) {
 		p.fault(err)

@@ -381,6 +381,50 @@ func TestRunning(t *testing.T) {
 	}
 }
 
+// TestReplace gives running workers one new thread after another, which neither
+// lose nor reorder anything.
+func TestReplace(t *testing.T) {
+	region := memport.NewRegion("test", 4000, memport.Stride)
+	var r *dataplane.Router
+	ports := [2]*memport.Port{}
+	plan := dataplane.MakePlan([]dataplane.Rings{{RX: 1, TX: 1}, {RX: 1, TX: 1}}, 2, 2)
+	for i, name := range []string{"A", "B"} {
+		ports[i] = newPort(t, region, memport.Config{Name: name, RXSlots: 128, TXSlots: 128, Owners: plan.Ports[i], OnDeliver: func(q int) { r.Wake(plan.Ports[i].RX[q]) }})
+	}
+	r = newRouter(t, labState(labRIB(t).Commit()), 2, dataplane.Options{Idle: dataplane.Sleep}, &ports[0].Port, &ports[1].Port)
+	if err := r.Start(); err != nil {
+		t.Fatal(err)
+	}
+	replaced := 0
+	deadline := time.Now().Add(time.Minute)
+	for n := range 2000 {
+		ports[0].Deliver(0, frame4(n, 64))
+		if r.Replace(n % 2) {
+			replaced++
+		}
+		for left := 0; left == 0; left = ports[1].Discard(0) {
+			if time.Now().After(deadline) {
+				t.Fatalf("%d frames left, %d threads replaced", n, replaced)
+			}
+			runtime.Gosched()
+		}
+	}
+	r.Stop()
+	for r.Hanging() > 0 {
+		if time.Now().After(deadline) {
+			t.Fatalf("%d threads hang", r.Hanging())
+		}
+		runtime.Gosched()
+	}
+	if replaced == 0 {
+		t.Error("no thread was replaced")
+	}
+	checkSums(t, r)
+	if err := memport.CheckCensus(region, 4000, ports[:], r.Held()[region]); err != nil {
+		t.Error(err)
+	}
+}
+
 // TestErrorsPass checks the way of packets that deserve an ICMP error: as many
 // as the rate allows go to control, the others are dropped, and ARP still comes
 // through.

@@ -100,9 +100,10 @@ func (d *descriptor) After(revents int16) error {
 }
 
 func (d *descriptor) rxSync() {
-	turn := d.call.Enter()
-	err := d.port.kernel.RXSync(d.fd)
-	d.call.Leave(turn)
+	fd, call := d.fd, d.call
+	turn := call.Enter()
+	err := d.port.kernel.RXSync(fd)
+	call.Leave(turn)
 	if err != nil {
 		d.port.met(fmt.Errorf("receive: %w", err))
 		return
