@@ -2,10 +2,11 @@
 //
 //	go run ./bench [-quick] [-only path,lookup] [-rows REGEXP] [-o DIR]
 //
-// The questions are path, io, instructions, lookup, load, idle, latency, scale
-// and wire; wire and parts of idle and latency need root, for they make network
-// namespaces. Each answer goes to bench/results as text, CSV and a chart (SVG);
-// targets.md there has the targets of all questions that were answered last.
+// The questions are path, io, instructions, lookup, load, idle, latency, scale,
+// wire and flood; the last two and parts of idle and latency need root, for they
+// make network namespaces. Each answer goes to bench/results as text, CSV and a
+// chart (SVG); targets.md there has the targets of all questions that were
+// answered last.
 // Peers that do not run here are quoted from peers.csv. A C compiler, valgrind
 // and dpdk-testpmd are used where they are installed.
 package main
@@ -53,6 +54,7 @@ var questions = []question{
 	{"latency", latency},
 	{"scale", scale},
 	{"wire", onWire},
+	{"flood", flood},
 }
 
 func main() {

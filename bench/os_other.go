@@ -45,3 +45,7 @@ func labLatency(*options, func(string, []time.Duration)) error { return nil }
 func onWire(*options) (*report, error) {
 	return nil, fmt.Errorf("network namespaces: %w", errors.ErrUnsupported)
 }
+
+func flood(*options) (*report, error) {
+	return nil, fmt.Errorf("network namespaces: %w", errors.ErrUnsupported)
+}
