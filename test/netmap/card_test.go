@@ -42,7 +42,7 @@ func mask(p netip.Prefix) []byte { return net.CIDRMask(p.Bits(), 32) }
 // the test. A guest may have nothing that takes them up.
 func cards(t *testing.T) (router, other string) {
 	t.Helper()
-	names := strings.Fields(os.Getenv("NMFWD_TEST_PORTS"))
+	names := strings.FieldsFunc(os.Getenv("NMFWD_TEST_PORTS"), func(r rune) bool { return r == ' ' || r == ',' })
 	if len(names) < 2 {
 		t.Skip("NMFWD_TEST_PORTS names no pair of ports")
 	}
