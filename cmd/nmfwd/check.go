@@ -8,6 +8,7 @@ import (
 
 	"nmfwd/config"
 	"nmfwd/dataplane/nic"
+	"nmfwd/dataplane/routes"
 )
 
 type checkCmd struct {
@@ -39,6 +40,18 @@ func (c *checkCmd) Run() error {
 	}
 	if errs := cfg.Unsupported(); errs != nil {
 		return config.Errors(errs)
+	}
+	if cfg.Options.Routes == config.KernelRoutes {
+		_, r, err := readRoutes(cfg)
+		if err != nil {
+			return err
+		}
+		fmt.Printf("routes of the system: %d IPv4, %d IPv6; of these the host's to follow: %d\n", r.Routes[0], r.Routes[1], r.Host)
+		for o, n := range r.Odd {
+			if n > 0 {
+				fmt.Printf("routes of the system: %d not followed by ports: %v, %s\n", n, routes.Odd(o), routes.Odd(o).Then())
+			}
+		}
 	}
 	err = f.Err()
 	if err != nil && exitCode(err) == exOSErr {

@@ -52,7 +52,11 @@ func (c *explainCmd) Run() error {
 	if err != nil {
 		return err
 	}
-	e, err := explain.New(cfg, c.devices(cfg, frames[0]))
+	kernel, _, err := readRoutes(cfg)
+	if err != nil {
+		return err
+	}
+	e, err := explain.New(cfg, c.devices(cfg, frames[0]), kernel)
 	if err != nil {
 		return err
 	}

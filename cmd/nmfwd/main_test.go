@@ -76,6 +76,7 @@ func TestExitCodes(t *testing.T) {
 		{"what is not built yet, checked only", []string{"-t", "-c", write(t, "urpf.conf", lab+"port igb3 urpf loose\n")}, 0, "urpf.conf:6:1: warning: urpf is not supported yet"},
 		{"no such port", []string{"-c", write(t, "port.conf", "port nosuchport0 10.0.0.1/24 driver afxdp\n")}, 69, "port.conf:1:1: "},
 		{"addresses of no host", []string{"-c", write(t, "kernel.conf", "port m0 addr kernel\nport m1 addr kernel\n"), "--pcap", "m0=" + good + ":"}, 65, "kernel.conf:2:1: port m1: addr kernel"},
+		{"routes of no system", []string{"-c", write(t, "pcap.conf", lab+"option routes kernel\n"), "--pcap", "netmap:igb1=" + good + ":"}, 65, "pcap.conf:6:1: option routes kernel means nothing with --pcap"},
 		{"addresses of no such port", []string{"-c", write(t, "kernel.conf", "port nosuchport0 addr kernel\n")}, 69, "kernel.conf:1:1: addresses of port nosuchport0: route ip+net: no such network interface"},
 		{"capture that ends early", []string{"-c", good, "--pcap", "netmap:igb1=" + write(t, "cut.pcap", capture(frame(19, 64))[:60]) + ":"}, 65, "cut.pcap: unexpected EOF"},
 		{"capture for a port that is not there", []string{"-c", good, "--pcap", "igb9=:"}, 64, "igb9"},

@@ -25,6 +25,9 @@ func replay(cfg *config.Config, pcaps []string, log *slog.Logger) error {
 			errs = append(errs, config.Error{Pos: p.Pos, Msg: fmt.Sprintf("port %s: addr kernel means nothing with --pcap: write the addresses", p.Name)})
 		}
 	}
+	if at, _ := cfg.Options.Set("routes"); cfg.Options.Routes == config.KernelRoutes {
+		errs = append(errs, config.Error{Pos: at, Msg: "option routes kernel means nothing with --pcap: write the routes"})
+	}
 	if errs != nil {
 		return errs
 	}

@@ -22,6 +22,19 @@ func followRoutes(cfg *config.Config, devices []string, log *slog.Logger) (*rout
 	})
 }
 
+// readRoutes returns the system's routes of this moment if cfg follows them, by the
+// index of ports in cfg.
+func readRoutes(cfg *config.Config) ([]fib.Route, routes.Report, error) {
+	if cfg.Options.Routes != config.KernelRoutes {
+		return nil, routes.Report{}, nil
+	}
+	var devices []string
+	for _, p := range cfg.Devices() {
+		devices = append(devices, p.Name)
+	}
+	return routes.Read(portNumbers(cfg, devices))
+}
+
 // portNumbers returns the numbers of ports by the names of their interfaces.
 func portNumbers(cfg *config.Config, devices []string) map[string]uint16 {
 	numbers := make(map[string]uint16, len(cfg.Ports))

@@ -41,12 +41,15 @@ type Explainer struct {
 	router *dataplane.Router
 	ctl    *control.Control
 	now    time.Duration
+	kernel []fib.Route
 }
 
 // New returns an Explainer for cfg, resolved. Devices says by name what is known
 // of ports; what is not known there or in cfg is made up, and an MTU is 1500.
-func New(cfg *config.Config, devices map[string]Device) (*Explainer, error) {
-	e := &Explainer{cfg: cfg, now: time.Hour} // buckets are full by then
+// Kernel are the system's routes, by the index of ports in cfg, where they are
+// followed.
+func New(cfg *config.Config, devices map[string]Device, kernel []fib.Route) (*Explainer, error) {
+	e := &Explainer{cfg: cfg, now: time.Hour, kernel: kernel} // buckets are full by then
 	stride := memport.Stride
 	configs := make([]memport.Config, len(cfg.Devices()))
 	for i, p := range cfg.Devices() {
@@ -71,6 +74,7 @@ func New(cfg *config.Config, devices map[string]Device) (*Explainer, error) {
 	if err != nil {
 		return nil, err
 	}
+	spec.Kernel = func() (control.RouteFeed, []fib.Route) { return nil, kernel }
 	if e.router, err = dataplane.NewRouter(ports, 1, dataplane.Options{}); err != nil {
 		return nil, err
 	}
@@ -525,7 +529,32 @@ func (l *look) lookup() foundRoute {
 			return fmt.Sprintf("%s, static, %v", s, r.Pos)
 		})
 	}
+	for i := range l.e.kernel {
+		r := &l.e.kernel[i]
+		better(r.Prefix, r.Kind, func() string { return l.e.describe(r) + ", of the system" })
+	}
 	return best
+}
+
+// describe returns a route of the system on one line.
+func (e *Explainer) describe(r *fib.Route) string {
+	s := r.Prefix.String()
+	switch r.Kind {
+	case fib.Via:
+		hops := r.Hops
+		if hops == nil {
+			hops = []fib.Hop{{Gateway: r.Gateway, Port: r.Port}}
+		}
+		for _, h := range hops {
+			s += fmt.Sprintf(" via %v on %s", h.Gateway, e.name(h.Port))
+		}
+		return s
+	case fib.OnLink:
+		return s + " on " + e.name(r.Port)
+	case fib.Host:
+		return s + " by no port: the host's to follow"
+	}
+	return s + " " + r.Kind.String()
 }
 
 func (l *look) foundRoute() string { return l.lookup().text }
@@ -589,8 +618,11 @@ func (l *look) why() string {
 	case addresses:
 		return "the destination is for this link only"
 	}
-	if l.adj.Action == fib.Broadcast {
+	switch l.adj.Action {
+	case fib.Broadcast:
 		return "a broadcast of its network"
+	case fib.Host:
+		return "no port leads there, or it is an address of its own"
 	}
 	return "an address of the router"
 }

@@ -2,6 +2,7 @@ package explain
 
 import (
 	"fmt"
+	"net/netip"
 	"slices"
 	"strings"
 	"testing"
@@ -9,17 +10,18 @@ import (
 	"nmfwd/config"
 	"nmfwd/dataplane"
 	"nmfwd/dataplane/memport"
+	"nmfwd/dataplane/wire"
 	"nmfwd/fib"
 	"nmfwd/test/conformance"
 )
 
-func newExplainer(t *testing.T, text string) *Explainer {
+func newExplainer(t *testing.T, text string, kernel ...fib.Route) *Explainer {
 	t.Helper()
 	cfg, err := config.Parse("routes.conf", []byte(text))
 	if err != nil {
 		t.Fatal(err)
 	}
-	e, err := New(cfg, nil)
+	e, err := New(cfg, nil, kernel)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -251,6 +253,44 @@ verdict     given to the host stack of B: an address of the router
 	}
 }
 
+// TestKernelRoutes: routes of the system are told as such.
+func TestKernelRoutes(t *testing.T) {
+	via := func(p string, hops ...fib.Hop) fib.Route {
+		r := fib.Route{Prefix: netip.MustParsePrefix(p), Origin: fib.Kernel, Kind: fib.Via, Gateway: hops[0].Gateway, Port: hops[0].Port}
+		if len(hops) > 1 {
+			r.Gateway, r.Hops = netip.Addr{}, hops
+		}
+		return r
+	}
+	b, a := fib.Hop{Gateway: netip.MustParseAddr("198.19.0.203"), Port: 1}, fib.Hop{Gateway: netip.MustParseAddr("198.18.0.203")}
+	e := newExplainer(t, lab+"option routes kernel\n", via("198.19.0.0/16", a), via("203.0.113.0/24", b), via("203.0.114.0/24", b, a),
+		fib.Route{Prefix: netip.MustParsePrefix("10.0.0.0/8"), Origin: fib.Kernel, Kind: fib.Host},
+		fib.Route{Prefix: netip.MustParsePrefix("192.0.2.0/24"), Origin: fib.Kernel, Kind: fib.Blackhole})
+	for _, c := range []struct{ dst, route, verdict string }{
+		{"198.19.10.1", "198.19.0.0/16 via 198.19.0.203 on B, static, routes.conf:3:1", `forwarded{family="ipv4"}`},
+		{"203.0.113.1", "203.0.113.0/24 via 198.19.0.203 on B, of the system", `forwarded{family="ipv4"}`},
+		{"203.0.114.1", "203.0.114.0/24 via 198.19.0.203 on B via 198.18.0.203 on A, of the system", ""},
+		{"10.1.2.3", "10.0.0.0/8 by no port: the host's to follow, of the system", `punted{kind="unreachable"}`},
+		{"192.0.2.1", "192.0.2.0/24 blackhole, of the system", `dropped{reason="blackhole"}`},
+	} {
+		f := make([]byte, 60)
+		wire.PutEthernet(f, wire.MACOf([]byte{2, 0, 0, 0, 0, 0xaa}), wire.MACOf([]byte{2, 0, 0, 0, 1, 1}), wire.TypeIPv4)
+		ip := f[wire.EthernetLen:]
+		copy(ip, []byte{0x45, 0, 0, 46, 0, 0, 0, 0, 64, wire.ProtoUDP, 0, 0, 198, 18, 10, 1})
+		copy(ip[16:], netip.MustParseAddr(c.dst).AsSlice())
+		sum := wire.Checksum(ip[:wire.IPv4Len])
+		ip[10], ip[11] = byte(sum>>8), byte(sum)
+		r, err := e.Explain("A", f)
+		if err != nil {
+			t.Fatal(err)
+		}
+		i := slices.IndexFunc(r.Checks, func(k Check) bool { return k.Name == checkNames[route] })
+		if i < 0 || r.Checks[i].Found != c.route || c.verdict != "" && r.Verdict != c.verdict {
+			t.Errorf("to %s: got %+v, want route %q and verdict %s", c.dst, r, c.route, c.verdict)
+		}
+	}
+}
+
 func TestErrors(t *testing.T) {
 	e := newExplainer(t, lab)
 	if _, err := e.Explain("C", make([]byte, 60)); err == nil || !strings.Contains(err.Error(), "no port C") {
@@ -279,7 +319,7 @@ func FuzzExplain(f *testing.F) {
 	if err != nil {
 		f.Fatal(err)
 	}
-	e, err := New(cfg, nil)
+	e, err := New(cfg, nil, nil)
 	if err != nil {
 		f.Fatal(err)
 	}
