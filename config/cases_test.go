@@ -188,6 +188,7 @@ func TestX(t *testing.T) {
 		{"X13 same option", "option idle poll\noption idle poll\n", "", "2:1: option idle again", 0},
 		{"X13 same listen", "listen metrics :1\nlisten metrics :1\n", "", "2:1: listen metrics again", 0},
 		{"X14 other gateway", port + route + "route 10.0.0.0/8 via 198.18.0.2\n", "3:1: route 10.0.0.0/8 has another value at routes.conf:2:1", "", 0},
+		{"X14 other weights", port + "route 10.0.0.0/8 via 198.18.0.1 via 198.18.0.1 via 198.18.0.2\nroute 10.0.0.0/8 via 198.18.0.1 via 198.18.0.2 via 198.18.0.2\n", "3:1: another value", "", 0},
 		{"X14 more gateways", port + route + "route 10.0.0.0/8 via 198.18.0.1 via 198.18.0.2\n", "3:1: another value", "", 0},
 		{"X14 other kind", port + route + "route 10.0.0.0/8 reject\n", "3:1: another value", "", 0},
 		{"X14 other MTU", port + route + "route 10.0.0.0/8 via 198.18.0.1 mtu 1400\n", "3:1: another value", "", 0},

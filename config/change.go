@@ -11,13 +11,6 @@ var unbuilt = []struct {
 	what string
 	find func(c *Config, found func(Pos))
 }{
-	{"a route with several gateways", func(c *Config, found func(Pos)) {
-		for i := range c.Routes {
-			if len(c.Routes[i].Hops) > 1 {
-				found(c.Routes[i].Pos)
-			}
-		}
-	}},
 	{"urpf", func(c *Config, found func(Pos)) {
 		for i := range c.Ports {
 			if c.Ports[i].URPF != URPFOff {

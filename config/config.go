@@ -99,7 +99,7 @@ const KeepPCP = -1
 // A Route says what happens to packets for a prefix.
 type Route struct {
 	Prefix netip.Prefix
-	Hops   []Hop // for Via: the gateways; routes share them, so they are not to be changed
+	Hops   []Hop // for Via: the gateways, one as often as it weighs; routes share them, so they are not to be changed
 	Pos    Pos
 	Port   int32  // index in Ports of the port that the line names, or -1
 	MTU    uint16 // largest IP packet in bytes, 0 for the port's

@@ -741,15 +741,9 @@ func (p *parser) hop(i int) bool {
 	if !ok {
 		return false
 	}
-	for _, h := range p.hops {
-		switch {
-		case h.Gateway == a && h.Port == on:
-			p.fail(i, fmt.Sprintf("gateway %s twice on one line", a))
-			return false
-		case h.Gateway.Is4() != a.Is4():
-			p.fail(i, fmt.Sprintf("gateways %s and %s are of two families", p.hops[0].Gateway, a))
-			return false
-		}
+	if len(p.hops) > 0 && p.hops[0].Gateway.Is4() != a.Is4() {
+		p.fail(i, fmt.Sprintf("gateways %s and %s are of two families", p.hops[0].Gateway, a))
+		return false
 	}
 	p.hops = append(p.hops, Hop{a, on, uint16(p.words[i].col - p.words[0].col)})
 	return true
@@ -831,13 +825,21 @@ func (p *parser) addRoute(r Route) {
 	p.cfg.Routes = append(p.cfg.Routes, r)
 }
 
-// sameHops reports whether a and b are the same gateways in any order.
+// sameHops reports whether a and b are the same gateways as often in any order.
 func sameHops(a, b []Hop) bool {
 	if len(a) != len(b) {
 		return false
 	}
+	times := func(hops []Hop, h Hop) (n int) {
+		for _, o := range hops {
+			if h.Gateway == o.Gateway && h.Port == o.Port {
+				n++
+			}
+		}
+		return n
+	}
 	for _, h := range a {
-		if !slices.ContainsFunc(b, func(o Hop) bool { return h.Gateway == o.Gateway && h.Port == o.Port }) {
+		if times(a, h) != times(b, h) {
 			return false
 		}
 	}

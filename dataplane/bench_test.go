@@ -2,6 +2,7 @@ package dataplane_test
 
 import (
 	"fmt"
+	"net/netip"
 	"runtime"
 	"sync"
 	"sync/atomic"
@@ -14,7 +15,7 @@ import (
 
 // BenchmarkStep measures Step over a loop in memory: every frame is received,
 // checked, looked up, rewritten and sent, and comes in again. 2,000 flows, 4
-// routes, every buffer touched in turn.
+// routes, every buffer touched in turn. A group has 4 gateways on the same port.
 func BenchmarkStep(b *testing.B) {
 	for _, c := range []struct {
 		name  string
@@ -31,21 +32,28 @@ func BenchmarkStep(b *testing.B) {
 	} {
 		for _, burst := range []int{16, 64, 256} {
 			b.Run(fmt.Sprintf("%s/4 routes/burst=%d", c.name, burst), func(b *testing.B) {
-				benchmarkStep(b, burst, c.frame, nil)
+				benchmarkStep(b, burst, 1, c.frame, nil)
 			})
 		}
+		b.Run(c.name+"/group/burst=64", func(b *testing.B) { benchmarkStep(b, 64, 4, c.frame, nil) })
 	}
 }
 
-func benchmarkStep(b *testing.B, burst int, frame func(n int) []byte, watch *dataplane.Watch) {
+func benchmarkStep(b *testing.B, burst, gateways int, frame func(n int) []byte, watch *dataplane.Watch) {
 	region := memport.NewRegion("bench", 8192, memport.Stride)
 	in := newPort(b, region, memport.Config{Name: "A", RXSlots: 4096, TXSlots: 64})
 	out := newPort(b, region, memport.Config{Name: "B", RXSlots: 64, TXSlots: 64})
 	rib := labRIB(b)
+	if gateways > 1 {
+		rib = groupRIB(b, gateways)
+	}
 	// The receiver is the router itself, so that what it sends comes in again.
-	for _, gw := range []string{"198.19.0.203", "2001:2:0:8000::203"} {
-		if err := rib.SetNeighbor(1, addr(gw), macA); err != nil {
-			b.Fatal(err)
+	for _, gw := range []netip.Addr{addr("198.19.0.203"), addr("2001:2:0:8000::203")} {
+		for range gateways {
+			if err := rib.SetNeighbor(1, gw, macA); err != nil {
+				b.Fatal(err)
+			}
+			gw = gw.Next()
 		}
 	}
 	frames := make([][]byte, 2000)

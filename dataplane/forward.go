@@ -125,6 +125,9 @@ func (st *State) decide4(port *PortState, b []byte, n int) (*fib.Adjacency, verd
 	if filtered && !st.IPOptions && a.Action != fib.Local && a.Action != fib.Broadcast {
 		return nil, verdict(DropIPOption)
 	}
+	if a.Action == fib.Group {
+		a = st.FIB.Path(a, st.flow4(ip))
+	}
 	if a.HeadLen == 0 || linkLocal {
 		return a, port.end(a, linkLocal, ip.TTL(), ip.TotalLen())
 	}
@@ -161,6 +164,9 @@ func (st *State) decide6(port *PortState, b []byte, n int) (*fib.Adjacency, verd
 		}
 	}
 	a := &st.FIB.Adj[st.FIB.V6.Lookup(dh, dl)]
+	if a.Action == fib.Group {
+		a = st.FIB.Path(a, st.flow6(ip))
+	}
 	if a.HeadLen == 0 || linkLocal {
 		if a.Action == fib.Local && !port.Host && isND(ip) {
 			return nil, punt + verdict(PuntND)

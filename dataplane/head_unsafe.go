@@ -33,6 +33,7 @@ func (r *Region) CopyShort(b uint32, from *Region, n uint32) {
 }
 
 func (h head) u8(n uintptr) uint8   { return *(*uint8)(unsafe.Add(h.p, n)) }
+func (h head) u16(n uintptr) uint16 { return *(*uint16)(unsafe.Add(h.p, n)) }
 func (h head) u32(n uintptr) uint32 { return *(*uint32)(unsafe.Add(h.p, n)) }
 func (h head) u64(n uintptr) uint64 { return *(*uint64)(unsafe.Add(h.p, n)) }
 
@@ -53,7 +54,9 @@ const (
 	offIP   = wire.EthernetLen
 
 	off4Length   = offIP + 2
+	off4Fragment = offIP + 6
 	off4TTL      = offIP + 8
+	off4Proto    = offIP + 9
 	off4Checksum = offIP + 10
 	off4Src      = offIP + 12
 	off4Dst      = offIP + 16
@@ -105,3 +108,25 @@ func (h head) decrement4() {
 
 // decrement6 takes one from the hop limit of an IPv6 packet.
 func (h head) decrement6() { *(*uint8)(unsafe.Add(h.p, off6Hops))-- }
+
+// flow4 is State.Flow for an IPv4 packet of so many bytes without options.
+func (h head) flow4(seed uint64, length int) uint64 {
+	rest := uint64(0)
+	if h.u16(off4Fragment)&fragment4 == 0 {
+		p := h.u8(off4Proto)
+		rest = uint64(p)
+		if ported[p] && length >= wire.IPv4Len+4 {
+			rest |= uint64(h.u32(off4End)) << 32
+		}
+	}
+	return hash4(seed, h.u64(off4Src), rest)
+}
+
+// flow6 is State.Flow for an IPv6 packet of so many bytes.
+func (h head) flow6(seed uint64, length int) uint64 {
+	ports := uint64(0)
+	if ported[h.u8(off6Next)] && length >= wire.IPv6Len+4 {
+		ports = uint64(h.u32(off6End))
+	}
+	return hash6(seed, h.u64(off6Src), h.u64(off6Src+8), h.u64(off6Dst), h.u64(off6Dst+8), h.u64(offIP)&label6, ports)
+}

@@ -16,6 +16,10 @@ type State struct {
 
 	// IPOptions has packets forwarded with options that RFC 7126 advises to drop.
 	IPOptions bool
+
+	// Seed makes the hash of flows another one in each router: in a row of routers
+	// that hash alike, those behind the first would have one path each (RFC 2991, 4).
+	Seed uint64
 }
 
 // A PortState is the part of the State for one port.

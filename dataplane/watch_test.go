@@ -87,7 +87,7 @@ func TestWatch(t *testing.T) {
 
 // BenchmarkWatch is BenchmarkStep's mixed traffic while a watch goes on.
 func BenchmarkWatch(b *testing.B) {
-	benchmarkStep(b, 64, func(n int) []byte {
+	benchmarkStep(b, 64, 1, func(n int) []byte {
 		if n%2 == 0 {
 			return frame4(n/2, 255)
 		}

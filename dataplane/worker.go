@@ -137,7 +137,12 @@ func (w *Worker) forward(st *State, q *rxQueue, s []Slot) {
 	q.tally.add(cPackets, uint64(len(s)))
 	o, begun := &noOutlet, 0 // plain frames for o that s starts with
 	for {
-		n, to, bytes := st.plain(port, q.region, s, begun, o.port)
+		var n, to, bytes int
+		if len(st.FIB.Groups) == 0 {
+			n, to, bytes = plain[simple](st, port, q.region, s, begun, o.port)
+		} else {
+			n, to, bytes = plain[grouped](st, port, q.region, s, begun, o.port)
+		}
 		q.tally.add(cBytes, uint64(bytes))
 		if o.minFrame > 0 {
 			q.region.pad(s[:n], o.minFrame)
@@ -162,7 +167,10 @@ func (w *Worker) forward(st *State, q *rxQueue, s []Slot) {
 // frames: at the end, at a frame of another kind, which it leaves as it is, or
 // at one that it made ready for another port: to, else -1. The frames that it
 // made ready were bytes long.
-func (st *State) plain(port *PortState, region *Region, s []Slot, i, out int) (n, to, bytes int) {
+//
+// There are two of it, for what only tables with groups need costs registers.
+func plain[T tables](st *State, port *PortState, region *Region, s []Slot, i, out int) (n, to, bytes int) {
+	var kind T
 	f := st.FIB
 	for ; i < len(s); i++ {
 		h, n := region.head(&s[i]), int(s[i].Len)
@@ -180,6 +188,9 @@ func (st *State) plain(port *PortState, region *Region, s []Slot, i, out int) (n
 				break
 			}
 			a = &f.Adj[f.V4.Lookup(dst)]
+			if len(kind) > 0 && a.Action == fib.Group {
+				a = f.Path(a, h.flow4(st.Seed, length))
+			}
 			if a.Action != fib.Forward || h.u8(off4TTL) <= 1 || length > int(a.MTU) {
 				break
 			}
@@ -199,6 +210,9 @@ func (st *State) plain(port *PortState, region *Region, s []Slot, i, out int) (n
 				e = f.V6.Lookup(hi, lo)
 			}
 			a = &f.Adj[e]
+			if len(kind) > 0 && a.Action == fib.Group {
+				a = f.Path(a, h.flow6(st.Seed, length))
+			}
 			if a.Action != fib.Forward || h.u8(off6Hops) <= 1 || length > int(a.MTU) {
 				break
 			}
@@ -214,6 +228,14 @@ func (st *State) plain(port *PortState, region *Region, s []Slot, i, out int) (n
 	}
 	return i, -1, bytes
 }
+
+// The kinds of tables that plain is made for: those of a length that is not 0 may
+// have groups. The length is known when a function for the kind is compiled.
+type (
+	tables  interface{ simple | grouped }
+	simple  [0]struct{}
+	grouped [1]struct{}
+)
 
 // noOutlet leads to no port.
 var noOutlet = outlet{port: -1}

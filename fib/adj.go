@@ -20,9 +20,8 @@ const (
 
 // A PortAttr is what adjacencies take from a port.
 type PortAttr struct {
-	MAC  [6]byte // source of frames that leave by the port
-	MTU  uint16  // largest IP packet, bytes
-	Down bool    // it has no link: groups use what else they have
+	MAC [6]byte // source of frames that leave by the port
+	MTU uint16  // largest IP packet, bytes
 
 	// Name tells ports apart where that has to outlast a restart. It is not
 	// changed by SetPort.
@@ -61,6 +60,7 @@ type hop struct {
 // adjacencies are the adjacencies in use, each with the number of its routes.
 type adjacencies struct {
 	ports []PortAttr
+	down  []bool // ports without a link
 	hops  map[hopKey]*hop
 	ids   map[want]uint32
 	wants []want // by index of the adjacency
@@ -74,6 +74,7 @@ type adjacencies struct {
 
 func (a *adjacencies) init(ports []PortAttr) {
 	a.ports = append([]PortAttr(nil), ports...)
+	a.down = make([]bool, len(ports))
 	a.hops = make(map[hopKey]*hop)
 	a.ids = make(map[want]uint32)
 	a.wants = make([]want, aliases)

@@ -199,13 +199,22 @@ func (gs *groups) touchMembers(adjs []uint32) {
 	}
 }
 
-// touchPort notes it of all groups with members on a port.
-func (gs *groups) touchPort(port uint16) {
-	for n := range gs.all {
-		if slices.ContainsFunc(gs.all[n].members, func(m Member) bool { return m.Port == port }) {
-			gs.touch(uint32(n))
+// SetLink says whether a port has a link; New takes it that all have one. Groups
+// use what else they have while it has none. It reports whether that makes a
+// difference from the next Commit on.
+func (r *RIB) SetLink(port uint16, up bool) bool {
+	if r.adj.down[port] != up {
+		return false
+	}
+	r.adj.down[port] = !up
+	found := false
+	for n := range r.adj.groups.all {
+		if slices.ContainsFunc(r.adj.groups.all[n].members, func(m Member) bool { return m.Port == port }) {
+			r.adj.groups.touch(uint32(n))
+			found = true
 		}
 	}
+	return found
 }
 
 // identity returns a number for a hop that stays the same over restarts: it
@@ -313,7 +322,7 @@ func (g *group) deal() {
 func (a *adjacencies) usable(g *group) []bool {
 	rank := make([]int, len(g.members))
 	for i, m := range g.members {
-		if !a.ports[m.Port].Down {
+		if !a.down[m.Port] {
 			rank[i] = 2
 		}
 		if a.hops[a.wants[m.Adj].hopKey()].known {

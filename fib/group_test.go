@@ -34,14 +34,6 @@ func newGroupBed(t *testing.T, weights ...int) *groupBed {
 	return b
 }
 
-// link sets whether a port has a link.
-func (b *groupBed) link(t *testing.T, port int, up bool) {
-	t.Helper()
-	attr := b.adj.ports[port]
-	attr.Down = !up
-	must(t, b.SetPort(uint16(port), attr))
-}
-
 // ports returns the port that each bucket of the route of dst leads to.
 func ports(f *FIB, dst string) (p [Buckets]uint16) {
 	a := f.Lookup(ip(dst))
@@ -180,7 +172,7 @@ func TestGroupResilience(t *testing.T) {
 		all := make([][Buckets]uint16, 1<<n) // by set of members in use
 		for set := 1<<n - 1; set > 0; set-- {
 			for i := range n {
-				b.link(t, i, set>>i&1 == 1)
+				b.SetLink(uint16(i), set>>i&1 == 1)
 			}
 			all[set] = b.buckets()
 			for i, c := range count(all[set], n) {
@@ -212,7 +204,7 @@ func TestGroupSpread(t *testing.T) {
 		weights[1] = 2
 		b := newGroupBed(t, weights...)
 		before := count(b.buckets(), n)
-		b.link(t, 0, false)
+		b.SetLink(0, false)
 		after := count(b.buckets(), n)
 		for i := 1; i < n; i++ {
 			due := float64(before[0]) * float64(weights[i]) / float64(n)
@@ -271,17 +263,18 @@ func TestGroupUsable(t *testing.T) {
 	want(0, 1, 2)
 	forget(1)
 	want(0, 2)
-	b.link(t, 0, false)
+	b.SetLink(0, false)
 	want(2)
 	forget(2)
 	want(1, 2) // to be asked for
-	b.link(t, 1, false)
-	b.link(t, 2, false)
+	if !b.SetLink(1, false) || !b.SetLink(2, false) || b.SetLink(2, false) {
+		t.Error("a change of a link makes no difference, or none does")
+	}
 	want(0) // dropped for the link
 	forget(0)
 	want(0, 1, 2)
 	for i := range 3 {
-		b.link(t, i, true)
+		b.SetLink(uint16(i), true)
 	}
 	want(0, 1, 2)
 	must(t, b.SetNeighbor(1, b.hops[1].Gateway, [6]byte{2, 2}))
@@ -304,8 +297,8 @@ func TestGroupChange(t *testing.T) {
 	b.buckets()
 	for range 3 {
 		for _, change := range []func(){
-			func() { b.link(t, 1, false) },
-			func() { b.link(t, 1, true) },
+			func() { b.SetLink(1, false) },
+			func() { b.SetLink(1, true) },
 			func() { must(t, b.RemoveNeighbor(0, b.hops[0].Gateway)) },
 			func() { must(t, b.SetNeighbor(0, b.hops[0].Gateway, [6]byte{2, 3})) },
 		} {
@@ -339,7 +332,7 @@ func TestGroupEnds(t *testing.T) {
 		must(t, b.Add(Route{Prefix: pfx("0.0.0.0/0"), Origin: Static, Kind: Via, Gateway: b.hops[i%2].Gateway, Port: uint16(i % 2)}))
 		must(t, b.Add(Route{Prefix: pfx("10.0.0.0/8"), Origin: Kernel, Kind: Via, Hops: b.hops}))
 		must(t, b.Remove(Route{Prefix: pfx("10.0.0.0/8"), Origin: Kernel}))
-		b.link(t, 0, i%2 == 0)
+		b.SetLink(0, i%2 == 0)
 		if g := b.Commit(); g.Lookup(ip("10.1.1.1")).Action != Forward || len(g.Groups) > 2 {
 			t.Fatalf("got %v, %d groups", g.Lookup(ip("10.1.1.1")), len(g.Groups))
 		}
@@ -388,7 +381,7 @@ func TestLeaves(t *testing.T) {
 	must(t, b.Add(Route{Prefix: pfx("22.0.0.0/8"), Origin: Static, Kind: Blackhole}))
 	must(t, b.Add(Route{Prefix: pfx("10.0.1.0/24"), Origin: Connected, Kind: OnLink, Port: 1}))
 	must(t, b.Add(Route{Prefix: pfx("128.0.0.0/1"), Origin: Static, Kind: OnLink, Port: 2}))
-	b.link(t, 0, false) // a member that is not in use counts
+	b.SetLink(0, false) // a member that is not in use counts
 	f := b.Commit()
 	for _, c := range []struct {
 		dst       string
@@ -432,9 +425,7 @@ func BenchmarkGroupChange(b *testing.B) {
 	down := false
 	for b.Loop() {
 		down = !down
-		if err := r.SetPort(2, PortAttr{MTU: 1500, Down: down}); err != nil {
-			b.Fatal(err)
-		}
+		r.SetLink(2, !down)
 		r.Reclaim(r.Commit().Gen)
 	}
 }

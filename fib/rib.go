@@ -234,16 +234,11 @@ func (r *RIB) SetPort(port uint16, attr PortAttr) error {
 	if int(port) >= len(r.adj.ports) {
 		return fmt.Errorf("fib: no port %d", port)
 	}
-	old := r.adj.ports[port]
-	attr.Name = old.Name
-	r.adj.ports[port] = attr
-	if old.Down != attr.Down {
-		r.adj.groups.touchPort(port)
-		old.Down = attr.Down
-	}
-	if old == attr {
+	attr.Name = r.adj.ports[port].Name
+	if r.adj.ports[port] == attr {
 		return nil
 	}
+	r.adj.ports[port] = attr
 	for n, w := range r.adj.wants {
 		if w.port == port && r.adj.refs[n] > 0 {
 			r.adj.dirty = append(r.adj.dirty, uint32(n))

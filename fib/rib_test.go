@@ -22,12 +22,13 @@ var testPorts = []PortAttr{
 // An oracle is the plainest RIB: lists that are scanned.
 type oracle struct {
 	ports     []PortAttr
+	down      map[uint16]bool
 	routes    []Route
 	neighbors map[hopKey][6]byte
 }
 
 func newOracle() *oracle {
-	return &oracle{ports: slices.Clone(testPorts), neighbors: make(map[hopKey][6]byte)}
+	return &oracle{ports: slices.Clone(testPorts), down: make(map[uint16]bool), neighbors: make(map[hopKey][6]byte)}
 }
 
 func (o *oracle) add(rt Route) {
@@ -139,7 +140,7 @@ func (o *oracle) members(v4 bool, r Route) map[string]bool {
 	most := -1
 	for _, h := range r.Hops {
 		rank := 0
-		if !o.ports[h.Port].Down {
+		if !o.down[h.Port] {
 			rank = 2
 		}
 		if _, known := o.neighbors[hopKey{h.Port, h.Gateway}]; known {
@@ -479,6 +480,9 @@ func TestRandomChanges(t *testing.T) {
 			}
 			// The same state, made at once in another order.
 			r2 := New(o.ports)
+			for p, down := range o.down {
+				r2.SetLink(p, !down)
+			}
 			for k, mac := range o.neighbors {
 				must(t, r2.SetNeighbor(k.port, k.addr, mac))
 			}
@@ -596,7 +600,8 @@ func change(t *testing.T, u *universe, o *oracle, r *RIB) {
 	default:
 		p := u.rnd.IntN(len(o.ports))
 		o.ports[p].MTU = uint16(1300 + 100*u.rnd.IntN(4))
-		o.ports[p].Down = u.rnd.IntN(2) == 0
+		o.down[uint16(p)] = u.rnd.IntN(2) == 0
+		r.SetLink(uint16(p), !o.down[uint16(p)])
 		must(t, r.SetPort(uint16(p), o.ports[p]))
 	}
 }

@@ -9,6 +9,7 @@ package control
 import (
 	"context"
 	"fmt"
+	"hash/fnv"
 	"log/slog"
 	"net/netip"
 	"slices"
@@ -47,7 +48,7 @@ type Spec struct {
 
 // A Port is what is wanted of one port.
 type Port struct {
-	Name  string // as the configuration calls it
+	Name  string // as the configuration calls it; not changed by a reload
 	MAC   wire.MAC
 	MACs  []wire.MAC // further addresses that are ours
 	Addrs []netip.Prefix
@@ -99,6 +100,7 @@ type tables struct {
 	keep  map[neigh.Key]bool    // gateways of static routes
 	used  gatewaysInUse         // by the system's routes
 	hosts map[netip.Prefix]bool // the system's routes that the host follows
+	seed  uint64                // of the hash of flows
 	took  time.Duration
 
 	kept    bool // the neighbor table keeps the gateways
@@ -270,7 +272,7 @@ func compile(spec *Spec) (tables, error) {
 	t := tables{spec: spec}
 	var connected []fib.Route
 	for i, p := range spec.Ports {
-		attrs[i] = fib.PortAttr{MAC: p.MAC.Bytes(), MTU: uint16(p.MTU), TCI: p.tci(), On: uint16(p.On), KeepPCP: p.KeepPCP}
+		attrs[i] = fib.PortAttr{Name: p.Name, MAC: p.MAC.Bytes(), MTU: uint16(p.MTU), TCI: p.tci(), On: uint16(p.On), KeepPCP: p.KeepPCP}
 		np := &neigh.Port{Num: uint16(i), MAC: p.MAC, MACs: slices.Clone(p.MACs), Host: p.Host, Source: p.Source}
 		for _, other := range spec.Ports {
 			np.MACs = append(np.MACs, other.MAC)
@@ -299,7 +301,7 @@ func compile(spec *Spec) (tables, error) {
 	if err := rib.Load(slices.Concat(connected, spec.Routes)); err != nil {
 		return t, fmt.Errorf("control: %w", err)
 	}
-	t.rib, t.keep = rib, gateways(spec.Routes)
+	t.rib, t.keep, t.seed = rib, gateways(spec.Routes), seed(spec.Ports)
 	if err := t.followKernel(spec.Kernel); err != nil {
 		return t, fmt.Errorf("control: routes of the system: %w", err)
 	}
@@ -322,6 +324,32 @@ func (c *Control) replace(t tables) error {
 	}
 	old.close()
 	return nil
+}
+
+// seed returns what makes the router's hash of flows another one than that of its
+// neighbors, and the same after a restart: it follows from the lowest of its
+// addresses, or of its MAC addresses where there is none.
+func seed(ports []Port) uint64 {
+	var addr netip.Addr
+	var mac wire.MAC
+	for _, p := range ports {
+		for _, a := range p.Addrs {
+			if a := a.Addr(); !a.IsLinkLocalUnicast() && (!addr.IsValid() || a.Less(addr)) {
+				addr = a
+			}
+		}
+		if mac == 0 || p.MAC < mac {
+			mac = p.MAC
+		}
+	}
+	h := fnv.New64a()
+	if addr.IsValid() {
+		h.Write(addr.AsSlice())
+	} else {
+		b := mac.Bytes()
+		h.Write(b[:])
+	}
+	return h.Sum64()
 }
 
 // use publishes tables.
@@ -368,10 +396,18 @@ func (s *Stats) count(rib *fib.RIB) {
 
 // publish hands the tables and the state of the ports to the workers.
 func (c *Control) publish() {
-	st := &dataplane.State{FIB: c.fib, Watch: c.watch, IPOptions: c.spec.IPOptions, Ports: make([]dataplane.PortState, len(c.spec.Ports))}
+	up, differ := make([]bool, len(c.spec.Ports)), false
+	for i := range up {
+		up[i] = c.device(i).Device.LinkUp()
+		differ = c.rib.SetLink(uint16(i), up[i]) || differ
+	}
+	if differ {
+		c.refresh(c.now())
+	}
+	st := &dataplane.State{FIB: c.fib, Seed: c.seed, Watch: c.watch, IPOptions: c.spec.IPOptions, Ports: make([]dataplane.PortState, len(c.spec.Ports))}
 	for i, p := range c.spec.Ports {
 		s := dataplane.PortState{Number: uint16(i), MAC: p.MAC, MACs: p.MACs, MTU: p.MTU, Host: p.Host, TCI: p.tci(), KeepPCP: p.KeepPCP}
-		s.Up = c.device(i).Device.LinkUp()
+		s.Up = up[i]
 		if p.VLAN != 0 {
 			s.On = uint16(p.On)
 			on := &st.Ports[p.On]

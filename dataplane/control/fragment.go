@@ -16,7 +16,7 @@ const fragmentRoom = 16
 func (c *Control) fragment(p dataplane.Punt) {
 	ip := wire.IPv4(packetOf(p.Frame))
 	n := &c.messages[p.Port]
-	a := c.fib.Lookup(destination(ip))
+	a := c.path(destination(ip), ip)
 	if len(ip) < ip.TotalLen() || a.MTU == 0 {
 		n.unfragmented.Add(1)
 		return

@@ -142,7 +142,7 @@ func (c *Control) errorAbout(kind dataplane.Kind, ip []byte) (icmp.Error, bool) 
 	case dataplane.PuntBadOption:
 		return icmp.OptionProblem(ip)
 	}
-	a := c.fib.Lookup(destination(ip))
+	a := c.path(destination(ip), ip)
 	switch {
 	case a.Action == fib.NoRoute, a.Action == fib.Host:
 		return icmp.Error{Kind: icmp.NetUnreachable}, true
@@ -224,6 +224,13 @@ func (c *Control) count(port int, ip []byte, k icmp.Kind, why icmp.Reason) {
 	}
 }
 
+// path returns the adjacency that packets to dst follow which belong to the flow of
+// ip, or answer it.
+func (c *Control) path(dst netip.Addr, ip []byte) *fib.Adjacency {
+	st := dataplane.State{FIB: c.fib, Seed: c.seed}
+	return st.Path(dst, ip)
+}
+
 // way returns the adjacency back to the source of the packet in a frame that came
 // in by port. A link-local source is on the link of that port, at the MAC address
 // that the frame came from.
@@ -231,7 +238,7 @@ func (c *Control) way(port int, frame []byte) *fib.Adjacency {
 	ip := packetOf(frame)
 	src := source(ip)
 	if !src.Is6() || !src.IsLinkLocalUnicast() {
-		return c.fib.Lookup(src)
+		return c.path(src, ip)
 	}
 	a := &fib.Adjacency{Action: fib.Forward, Family: 6, Port: uint16(port), MTU: uint16(c.spec.Ports[port].MTU), HeadLen: wire.EthernetLen}
 	wire.PutEthernet(a.Head[:], wire.Ethernet(frame).Source(), c.spec.Ports[port].MAC, wire.TypeIPv6)

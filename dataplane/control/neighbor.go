@@ -92,13 +92,20 @@ func (c *Control) Parked(port int) (now int, discarded uint64) {
 // gateways returns the neighbors that routes go by.
 func gateways(routes []fib.Route) map[neigh.Key]bool {
 	all := map[neigh.Key]bool{}
-	var last neigh.Key // routes come in runs
+	var last *fib.Route // they come in runs
 	for i := range routes {
-		if r := &routes[i]; r.Kind == fib.Via {
-			if k := (neigh.Key{Port: r.Port, Addr: r.Gateway}); k != last {
-				all[k] = true
-				last = k
+		r := &routes[i]
+		switch {
+		case r.Kind != fib.Via:
+		case last != nil && r.Gateway == last.Gateway && r.Port == last.Port && slices.Equal(r.Hops, last.Hops):
+		case r.Hops == nil:
+			all[neigh.Key{Port: r.Port, Addr: r.Gateway}] = true
+			last = r
+		default:
+			for _, h := range r.Hops {
+				all[neigh.Key{Port: h.Port, Addr: h.Gateway}] = true
 			}
+			last = r
 		}
 	}
 	return all
@@ -252,9 +259,23 @@ func (c *Control) do(now time.Duration, e neigh.Event) {
 	}
 }
 
-// commit publishes the RIB. What waited for neighbors leaves first.
+// commit publishes the RIB.
 func (c *Control) commit(now time.Duration) {
 	c.rib.Reclaim(c.router.Oldest())
+	c.refresh(now)
+	st := *c.router.State()
+	st.FIB = c.fib
+	c.router.Publish(&st)
+
+	s := *c.stats.Load()
+	s.count(c.rib)
+	c.stats.Store(&s)
+}
+
+// refresh compiles the changes of the RIB, to be published at once. What waited
+// for neighbors that are known now leaves first, and so does what waited for one
+// that a group has found another for.
+func (c *Control) refresh(now time.Duration) {
 	c.fib = c.rib.Commit()
 	for k := range c.fresh {
 		if q := c.take(k); q != nil {
@@ -266,13 +287,20 @@ func (c *Control) commit(now time.Duration) {
 	}
 	clear(c.fresh)
 	c.changed, c.committed = false, now
-	st := *c.router.State()
-	st.FIB = c.fib
-	c.router.Publish(&st)
-
-	s := *c.stats.Load()
-	s.count(c.rib)
-	c.stats.Store(&s)
+	if len(c.fib.Groups) == 0 {
+		return
+	}
+	for k, q := range c.waiting {
+		c.waiting[k] = slices.DeleteFunc(q, func(p parkedPacket) bool {
+			a := c.path(destination(packetOf(p.frame)), packetOf(p.frame))
+			if a.HeadLen == 0 {
+				return false
+			}
+			c.unpark(p)
+			c.forward(a, p)
+			return true
+		})
+	}
 }
 
 // forward sends a packet that waited.

@@ -3,6 +3,7 @@ package control
 import (
 	"errors"
 	"net/netip"
+	"slices"
 
 	"nmfwd/fib"
 	"nmfwd/fib/neigh"
@@ -44,7 +45,10 @@ func (g gatewaysInUse) add(r *fib.Route, n int) (changed bool) {
 	case r.Hops == nil:
 		one(neigh.Key{Port: r.Port, Addr: r.Gateway})
 	default:
-		for _, h := range r.Hops {
+		for i, h := range r.Hops {
+			if slices.ContainsFunc(r.Hops[:i], func(o fib.Hop) bool { return o.Gateway == h.Gateway && o.Port == h.Port }) {
+				continue // the RIB has added up their weights
+			}
 			one(neigh.Key{Port: h.Port, Addr: h.Gateway})
 		}
 	}

@@ -238,13 +238,14 @@ const (
 	options
 	addresses
 	route
+	path
 	ttl
 	mtu
 	neighbor
 	egress // the last: nothing is left to check
 )
 
-var checkNames = [...]string{"frame", "ethernet", "size", "type", "header", "options", "addresses", "route", "ttl", "mtu", "neighbor"}
+var checkNames = [...]string{"frame", "ethernet", "size", "type", "header", "options", "addresses", "route", "path", "ttl", "mtu", "neighbor"}
 
 // A look is a frame as this package reads it, to tell of it.
 type look struct {
@@ -293,7 +294,7 @@ func (l *look) parse() {
 		return
 	}
 	l.ip = b
-	l.adj = l.e.router.State().FIB.Lookup(l.dst)
+	l.adj = l.e.router.State().Path(l.dst, b)
 }
 
 // group reports whether the frame is a link-layer multicast or broadcast.
@@ -389,6 +390,8 @@ func (l *look) found(c check) string {
 		return fmt.Sprintf("%v > %v", l.src, l.dst)
 	case route:
 		return l.foundRoute()
+	case path:
+		return l.foundPath()
 	case ttl:
 		name, n := "hop limit", l.ip[7]
 		if l.four {
@@ -558,6 +561,38 @@ func (e *Explainer) describe(r *fib.Route) string {
 }
 
 func (l *look) foundRoute() string { return l.lookup().text }
+
+// foundPath says which gateway of several the flow of the packet goes by, and how
+// many buckets each has.
+func (l *look) foundPath() string {
+	st := l.e.router.State()
+	a := st.FIB.Lookup(l.dst)
+	if a.Action != fib.Group {
+		return ""
+	}
+	buckets := st.FIB.BucketsOf(a)
+	hash := st.Flow(l.ip)
+	s := fmt.Sprintf("flow hash %016x, bucket %d of %d: %v on %s", hash, hash%fib.Buckets, fib.Buckets, l.nextHop(), l.e.name(l.adj.Port))
+	for _, m := range st.FIB.Groups[a.Group] {
+		n := 0
+		for _, adj := range buckets {
+			if adj == m.Adj {
+				n++
+			}
+		}
+		of := &st.FIB.Adj[m.Adj]
+		s += fmt.Sprintf("; %v on %s ", of.NeighborAddr(), l.e.name(m.Port))
+		switch {
+		case n > 0:
+			s += fmt.Sprintf("has %d", n)
+		case of.HeadLen == 0:
+			s += "is out, not known"
+		default:
+			s += "is out"
+		}
+	}
+	return s
+}
 
 // nextHop returns the neighbor that a packet goes to.
 func (l *look) nextHop() netip.Addr {

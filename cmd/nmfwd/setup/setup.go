@@ -69,6 +69,9 @@ func Spec(cfg *config.Config, ports []*dataplane.Port) (*control.Spec, error) {
 	}
 	for i := range cfg.Routes {
 		s.Routes = append(s.Routes, route(&cfg.Routes[i], numbers))
+		if n := len(s.Routes); n > 1 && slices.Equal(s.Routes[n-1].Hops, s.Routes[n-2].Hops) { // they come in runs
+			s.Routes[n-1].Hops = s.Routes[n-2].Hops
+		}
 	}
 	for _, n := range cfg.Neighbors {
 		s.Neighbors = append(s.Neighbors, neigh.Entry{
@@ -91,7 +94,13 @@ func route(r *config.Route, numbers []uint16) fib.Route {
 	f := fib.Route{Prefix: r.Prefix, Origin: fib.Static, Kind: kinds[r.Kind], MTU: r.MTU}
 	switch r.Kind {
 	case config.Via:
-		f.Gateway, f.Port = r.Hops[0].Gateway.WithZone(""), numbers[r.Hops[0].Port]
+		if len(r.Hops) == 1 {
+			f.Gateway, f.Port = r.Hops[0].Gateway.WithZone(""), numbers[r.Hops[0].Port]
+			break
+		}
+		for _, h := range r.Hops {
+			f.Hops = append(f.Hops, fib.Hop{Gateway: h.Gateway.WithZone(""), Port: numbers[h.Port]})
+		}
 	case config.OnLink:
 		f.Port = numbers[r.Port]
 	}
