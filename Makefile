@@ -70,7 +70,7 @@ bench: ## measure nmfwd beside its peers in minutes (-quick); results in bench/r
 	$(GO) run ./bench -quick
 
 # What the tests ask the environment for has to reach the other machine's.
-GUEST_ENV = $(if $(NMFWD_TEST_PORTS),NMFWD_TEST_PORTS="$(NMFWD_TEST_PORTS)" )$(if $(SOAK),SOAK="$(SOAK)" )
+GUEST_ENV = $(if $(NMFWD_TEST_PORTS),NMFWD_TEST_PORTS="$(NMFWD_TEST_PORTS)" )$(if $(SOAK),SOAK="$(SOAK)" )$(if $(ICOUNT),ICOUNT="$(ICOUNT)" )
 
 # RUNNER DIR 'COMMAND' boots a machine with /dev/netmap, copies DIR to /x and
 # runs COMMAND there. Without it the tests run on this machine.

@@ -3,7 +3,11 @@
 package netmap
 
 import (
+	"fmt"
 	"net/netip"
+	"os"
+	"strings"
+	"time"
 
 	"golang.org/x/sys/unix"
 )
@@ -48,4 +52,27 @@ func setUp(name string, up bool) error {
 		}
 		return nil
 	})
+}
+
+// pin ties the calling thread, and what it starts, to CPUs.
+func pin(cpus []int) error {
+	var set unix.CPUSet
+	for _, c := range cpus {
+		set.Set(c)
+	}
+	return unix.SchedSetaffinity(0, &set)
+}
+
+// cpuTime returns the time that a process has spent in user space and in the
+// kernel, zeros where it is not known. It comes in hundredths of a second: utime
+// and stime of proc_pid_stat(5).
+func cpuTime(pid int) (user, system time.Duration) {
+	b, _ := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
+	_, rest, _ := strings.Cut(string(b), ") ")
+	var skip, u, s int64
+	var state string
+	if _, err := fmt.Sscan(rest, &state, &skip, &skip, &skip, &skip, &skip, &skip, &skip, &skip, &skip, &skip, &u, &s); err != nil {
+		return 0, 0
+	}
+	return time.Duration(u) * time.Second / 100, time.Duration(s) * time.Second / 100
 }

@@ -9,6 +9,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"runtime"
 	"slices"
 	"syscall"
 	"testing"
@@ -24,6 +25,12 @@ const (
 	rateFor    = 2 * time.Second
 )
 
+// icount says that the machine's clock counts instructions, one per nanosecond,
+// as that of qemu-system does with -icount shift=0. Then time on the CPU is what
+// a packet costs, exactly, if there is one CPU: with more the clock counts the
+// instructions of all.
+var icount = os.Getenv("ICOUNT") == "1"
+
 // bridge returns netmap's own program that moves frames between two ports, if it
 // is in PATH or beside the test binary.
 func bridge() (string, error) {
@@ -37,55 +44,120 @@ func bridge() (string, error) {
 	return exec.LookPath(filepath.Join(filepath.Dir(exe), "bridge"))
 }
 
+// A forwarder is a program that moves frames between two ports.
+type forwarder struct {
+	name    string
+	args    []string
+	own     bool // pins its threads itself
+	results []result
+}
+
+// A result is what one round tells about a forwarder.
+type result struct {
+	rate         float64 // packets per second
+	user, system float64 // ns on the CPU per packet
+}
+
+// median returns the median of what get takes from the results.
+func (f *forwarder) median(get func(result) float64) float64 {
+	var v []float64
+	for _, r := range f.results {
+		v = append(v, get(r))
+	}
+	slices.Sort(v)
+	return v[len(v)/2]
+}
+
+func (f *forwarder) rate() float64 { return f.median(func(r result) float64 { return r.rate }) }
+
+// log says what was measured.
+func (f *forwarder) log(t *testing.T) {
+	var all []string
+	for _, r := range f.results {
+		all = append(all, fmt.Sprintf("%.0f", r.rate))
+	}
+	unit := "ns"
+	if icount {
+		unit = "instructions"
+	}
+	user, system := f.median(func(r result) float64 { return r.user }), f.median(func(r result) float64 { return r.system })
+	t.Logf("%-17s %.0f packets/s of %v, %.0f %s on the CPU per packet, %.0f + %.0f in the kernel", f.name, f.rate(), all, user+system, unit, user, system)
+}
+
 // TestRate measures how many of the smallest frames nmfwd forwards with one
 // worker, beside netmap's bridge, which looks at none of them: the medians of
 // rounds in turn. One thread sends as fast as it can by one port and counts what
-// arrives at another one; the forwarder has the port between. It needs two CPUs.
+// arrives at another one; the forwarder has the port between. It needs two CPUs:
+// the thread has the first one, the forwarder's has the second one. Where the
+// clock counts instructions it needs one, and the forwarders sleep when there is
+// nothing to do, since looking costs instructions too.
 func TestRate(t *testing.T) {
 	exe := nmfwd(t)
 	br, err := bridge()
 	if err != nil {
 		t.Log("no bridge in PATH to compare with")
 	}
+	cpus, err := dataplane.CPUs()
+	if err != nil {
+		t.Fatal(err)
+	}
+	workers, modes, rounds := "option workers 1\n", []string{"adaptive", "busy"}, rateRounds
+	if len(cpus) > 1 {
+		workers += fmt.Sprintf("option cpus %d\n", cpus[1])
+	}
+	if icount {
+		modes, rounds = []string{"poll"}, 1
+	}
 	for _, tt := range []struct{ name, a, b, c, d string }{
 		{"vale ports", "vale7:a", "vale7:b", "vale8:c", "vale8:d"},
 		{"pipes", "rate{1", "rate}1", "rate}2", "rate{2"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			workers := "option workers 1\n"
-			type forwarder struct {
-				name  string
-				args  []string
-				rates []float64
-			}
-			fs := []forwarder{
-				{name: "nmfwd", args: []string{exe, "-c", labConf(t, tt.b, tt.c, workers)}},
-				{name: "nmfwd, idle busy", args: []string{exe, "-c", labConf(t, tt.b, tt.c, workers+"option idle busy\n")}},
+			var fs []*forwarder
+			for _, m := range modes {
+				conf := labConf(t, tt.b, tt.c, workers+"option idle "+m+"\n")
+				fs = append(fs, &forwarder{name: "nmfwd, " + m + ":", args: []string{exe, "-c", conf}, own: true})
 			}
 			if br != "" {
-				fs = append(fs, forwarder{name: "bridge", args: []string{br, "-w", "0", "-i", "netmap:" + tt.b, "-i", "netmap:" + tt.c}})
+				fs = append(fs, &forwarder{name: "bridge:", args: []string{br, "-w", "0", "-i", "netmap:" + tt.b, "-i", "netmap:" + tt.c}})
 			}
-			for range rateRounds {
-				for i := range fs {
-					f := &fs[i]
-					f.rates = append(f.rates, rate(t, exec.Command(f.args[0], f.args[1:]...), tt.a, tt.d))
+			for range rounds {
+				for _, f := range fs {
+					f.results = append(f.results, measure(t, f, cpus, tt.a, tt.d))
 				}
 			}
-			medians := make([]float64, len(fs))
-			for i, f := range fs {
-				r := slices.Sorted(slices.Values(f.rates))
-				medians[i] = r[len(r)/2]
-				t.Logf("%s: %.0f packets/s, of %.0f", f.name, medians[i], f.rates)
+			for _, f := range fs {
+				f.log(t)
 			}
-			if br != "" {
-				t.Logf("of bridge's rate: %.2f, idle busy %.2f", medians[0]/medians[2], medians[1]/medians[2])
+			for i, m := range modes {
+				if br != "" {
+					t.Logf("nmfwd, %s / bridge: %.2f", m, fs[i].rate()/fs[len(modes)].rate())
+				}
 			}
 		})
 	}
 }
 
-// rate returns how many packets per second cmd moves from what a sends to d.
-func rate(t *testing.T, cmd *exec.Cmd, a, d string) float64 {
+// start starts a forwarder. One that does not pin its threads gets the second of
+// the CPUs; the calling thread, which has to be locked, the first one. What the
+// forwarder has to say goes to said.
+func (f *forwarder) start(t *testing.T, cpus []int, said *os.File) *exec.Cmd {
+	t.Helper()
+	to := cpus
+	if !f.own && len(cpus) > 1 {
+		to = cpus[1:2]
+	}
+	cmd := exec.Command(f.args[0], f.args[1:]...)
+	cmd.Stderr = said
+	if err := errors.Join(pin(to), cmd.Start(), pin(cpus[:1])); err != nil {
+		t.Fatal(err)
+	}
+	return cmd
+}
+
+// measure returns how many packets per second f moves from what port a sends to
+// port d.
+func measure(t *testing.T, f *forwarder, cpus []int, a, d string) result {
 	t.Helper()
 	ports := open(t, spare(configs(a, d)))
 	defer func() {
@@ -93,9 +165,15 @@ func rate(t *testing.T, cmd *exec.Cmd, a, d string) float64 {
 			p.Device.Close()
 		}
 	}()
-	if err := cmd.Start(); err != nil {
+	runtime.LockOSThread()
+	defer runtime.UnlockOSThread()
+	defer pin(cpus)
+	said, err := os.Create(filepath.Join(t.TempDir(), "said"))
+	if err != nil {
 		t.Fatal(err)
 	}
+	defer said.Close()
+	cmd := f.start(t, cpus, said)
 	defer func() {
 		cmd.Process.Signal(syscall.SIGTERM)
 		var exit *exec.ExitError
@@ -118,6 +196,7 @@ func rate(t *testing.T, cmd *exec.Cmd, a, d string) float64 {
 	free := make([]uint32, 256)
 	slots := make([]dataplane.Slot, len(free))
 	var began time.Time
+	var user, system time.Duration
 	got := 0
 	for start := time.Now(); ; {
 		for range 4 {
@@ -142,11 +221,15 @@ func rate(t *testing.T, cmd *exec.Cmd, a, d string) float64 {
 		now := time.Now()
 		switch {
 		case began.IsZero() && got > 10000:
-			began, got = now, 0
+			user, system = cpuTime(cmd.Process.Pid)
+			began, got = time.Now(), 0
 		case !began.IsZero() && now.Sub(began) >= rateFor:
-			return float64(got) / now.Sub(began).Seconds()
+			u, s := cpuTime(cmd.Process.Pid)
+			n := float64(got)
+			return result{n / now.Sub(began).Seconds(), float64(u-user) / n, float64(s-system) / n}
 		case now.Sub(start) > patience:
-			t.Fatalf("%v moves nothing, %d packets", cmd, got)
+			text, _ := os.ReadFile(said.Name())
+			t.Fatalf("%v moves nothing, %d packets\n%s", cmd, got, text)
 		}
 	}
 }
