@@ -78,6 +78,10 @@ func request(name string, req uint, size int) ([]byte, error) {
 // support of drivers (NETMAP_ADMODE_GENERIC).
 const emulated = 2
 
+// vmxWorks is the kern.osreldate from which on vmx(4) can be in netmap mode: it
+// was seen to panic FreeBSD 12.1.
+const vmxWorks = 1300000
+
 // Interface asks net, and the capabilities of the interface: drivers that
 // support netmap themselves have one for it, which is enabled in netmap mode.
 func (system) Interface(name string) (Interface, error) {
@@ -89,10 +93,14 @@ func (system) Interface(name string) (Interface, error) {
 	if err != nil {
 		return Interface{}, err
 	}
+	driver, _ := driverOf(i)
+	if v, err := unix.SysctlUint32("kern.osreldate"); err == nil && driver == "vmx" && v < vmxWorks {
+		return Interface{}, fmt.Errorf("vmx(4) panics the kernel in netmap mode before FreeBSD 13: use another kind of card: %w", unix.ENOTSUP)
+	}
 	mode, err := unix.SysctlUint32("dev.netmap.admode")
 	return Interface{
 		MAC: i.HardwareAddr, MTU: i.MTU, Up: i.Flags&net.FlagUp != 0,
-		Driver: strings.TrimRight(name, "0123456789"),
+		Driver: driver,
 		Native: binary.NativeEndian.Uint32(b[16:])&ifNetmap != 0 && (err != nil || mode != emulated),
 		InUse:  binary.NativeEndian.Uint32(b[20:])&ifNetmap != 0,
 	}, nil
@@ -145,34 +153,48 @@ type ifMIB struct {
 	}
 }
 
+// Variables of ifmib(4) for an interface.
+const (
+	ifData      = "net.link.generic.ifdata"
+	dataGeneral = 1 // IFDATA_GENERAL
+	dataDriver  = 3 // IFDATA_DRIVERNAME
+)
+
+// driverOf returns the driver of an interface and the number that it has there,
+// which are not those of its name once it was renamed.
+func driverOf(i *net.Interface) (driver, unit string) {
+	name, err := unix.SysctlArgs(ifData, i.Index, dataDriver)
+	if err != nil {
+		name = i.Name
+	}
+	driver = strings.TrimRight(name, "0123456789")
+	return driver, name[len(driver):]
+}
+
 // cardCounters are the variables that count what a card itself has received
 // (em(4), igb(4); ix(4)). The interface's own counter stands still in netmap mode
 // before FreeBSD 13, and counts what the rings got since.
 var cardCounters = []string{"good_pkts_recvd", "good_pkts_rcvd"}
 
-// Received reads the variables of ifmib(4) for the interface: its driver, which
-// may count, or else what the interface counts.
+// Received asks the driver, which may count, or else the interface.
 func (system) Received(name string) (uint64, error) {
 	i, err := net.InterfaceByName(name)
 	if err != nil {
 		return 0, noInterface(err)
 	}
-	const data, general, driverName = "net.link.generic.ifdata", 1, 3 // IFDATA_GENERAL, IFDATA_DRIVERNAME
-	if d, err := unix.SysctlArgs(data, i.Index, driverName); err == nil {
-		driver := strings.TrimRight(d, "0123456789")
-		for _, c := range cardCounters {
-			if n, err := unix.SysctlUint64(fmt.Sprintf("dev.%s.%s.mac_stats.%s", driver, d[len(driver):], c)); err == nil {
-				return n, nil
-			}
+	driver, unit := driverOf(i)
+	for _, c := range cardCounters {
+		if n, err := unix.SysctlUint64(fmt.Sprintf("dev.%s.%s.mac_stats.%s", driver, unit, c)); err == nil {
+			return n, nil
 		}
 	}
-	b, err := unix.SysctlRaw(data, i.Index, general)
+	b, err := unix.SysctlRaw(ifData, i.Index, dataGeneral)
 	if err != nil {
 		return 0, err
 	}
 	var m ifMIB
 	if len(b) < int(unsafe.Sizeof(m)) {
-		return 0, fmt.Errorf("%s has %d bytes, want %d", data, len(b), unsafe.Sizeof(m))
+		return 0, fmt.Errorf("%s has %d bytes, want %d", ifData, len(b), unsafe.Sizeof(m))
 	}
 	copy(unsafe.Slice((*byte)(unsafe.Pointer(&m)), unsafe.Sizeof(m)), b)
 	return m.data.ipackets, nil
