@@ -16,7 +16,7 @@ import (
 func TestDownBeside(t *testing.T) {
 	card, _ := cards(t)
 	conf := labConf(t, "dnb}1", "dnb}2", "port "+card+" 10.9.9.1/24 host off\noption workers 1\n")
-	a, d := newEnd(t, open(t, spare(configs("dnb{1")))[0]), newEnd(t, open(t, spare(configs("dnb{2")))[0])
+	a, d := newEnds(t, "dnb{1", "dnb{2")
 	a.made = func(n int) []byte { return packet(n, false) }
 	d.want = func(n int) []byte { return packet(n, true) }
 	cmd := exec.Command(nmfwd(t), "-c", conf)

@@ -141,6 +141,14 @@ func newEnd(t *testing.T, p *dataplane.Port) *end {
 	return e
 }
 
+// newEnds opens two ports together, which takes as little of netmap's memory as
+// can be where the program under test needs what is left.
+func newEnds(t *testing.T, a, b string) (*end, *end) {
+	t.Helper()
+	p := open(t, spare(configs(a, b)))
+	return newEnd(t, p[0]), newEnd(t, p[1])
+}
+
 // send queues as many frames of the n of a run as go.
 func (e *end) send(n int) {
 	r := e.q.TX.Region()

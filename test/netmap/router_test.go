@@ -125,7 +125,7 @@ func TestRouter(t *testing.T) {
 						cfgs = append(cfgs, dataplane.PortConfig{Name: name, Owners: plan.Ports[i], Spare: plan.Spare(nil)})
 					}
 					ports := open(t, cfgs)
-					a, d := newEnd(t, open(t, spare(configs(tt.a)))[0]), newEnd(t, open(t, spare(configs(tt.d)))[0])
+					a, d := newEnds(t, tt.a, tt.d)
 					var fault atomic.Pointer[error]
 					r, err := dataplane.NewRouter(ports, plan.Workers, dataplane.Options{Fault: func(err error) { fault.Store(&err) }})
 					if err != nil {
@@ -152,7 +152,7 @@ func TestRouter(t *testing.T) {
 func TestProgram(t *testing.T) {
 	exe := nmfwd(t)
 	conf := labConf(t, "prg}1", "prg}2", "")
-	a, d := newEnd(t, open(t, spare(configs("prg{1")))[0]), newEnd(t, open(t, spare(configs("prg{2")))[0])
+	a, d := newEnds(t, "prg{1", "prg{2")
 	cmd := exec.Command(exe, "-c", conf)
 	cmd.Stdout, cmd.Stderr = os.Stdout, os.Stderr
 	if err := cmd.Start(); err != nil {
