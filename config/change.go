@@ -5,32 +5,6 @@ import (
 	"slices"
 )
 
-// unbuilt lists what the language has and the program has not yet: a row is
-// deleted when it is built.
-var unbuilt = []struct {
-	what string
-	find func(c *Config, found func(Pos))
-}{
-	{"urpf", func(c *Config, found func(Pos)) {
-		for i := range c.Ports {
-			if c.Ports[i].URPF != URPFOff {
-				found(c.Ports[i].Pos)
-			}
-		}
-	}},
-}
-
-// Unsupported returns the places of what is right but not built yet, each with
-// "not supported yet". A Config with any is to be refused at start.
-func (c *Config) Unsupported() []Error {
-	var errs []Error
-	for _, u := range unbuilt {
-		u.find(c, func(at Pos) { errs = append(errs, Error{at, u.what + " is not supported yet"}) })
-	}
-	sortErrors(errs, c.files)
-	return errs
-}
-
 // NeedsRestart returns what differs between a running configuration and a new
 // one that cannot change while the program runs: the set of ports, what they
 // are opened with, listen lines, and options about workers and memory. Each

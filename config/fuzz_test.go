@@ -40,7 +40,6 @@ func FuzzParse(f *testing.F) {
 		if n := NeedsRestart(c, c); n != nil {
 			t.Fatalf("changes to itself: %v", n)
 		}
-		c.Unsupported()
 		before := bare(c)
 		if err := c.Resolve(nil); err != nil {
 			t.Fatalf("resolved again: %v", err)

@@ -88,26 +88,6 @@ func TestResolveFails(t *testing.T) {
 	}
 }
 
-func TestUnsupported(t *testing.T) {
-	for _, test := range []struct{ name, text, want string }{
-		{"lab", lab, ""},
-		{"vlan", "port igb1\nvlan 5 on igb1\n", ""},
-		{"several gateways", ports + "route 10.0.0.0/8 via 198.18.0.1 via 198.19.0.1\n", ""},
-		{"urpf", "port igb1 urpf loose\nport igb2 urpf off\n", "1:1: urpf is not supported yet"},
-		{"icmp-rate", "option icmp-rate 1000/s\n", ""},
-		{"icmp-rate off", "option icmp-rate off\n", ""},
-		{"icmp-source", "option icmp-source egress\n", ""},
-		{"routes", "option routes kernel\n", ""},
-		{"hugepages", "option hugepages on\n", ""},
-		{"control", "listen control /x\n", ""},
-		{"in order", "port igb1 urpf strict\nport igb2 urpf strict\n", "1:1: urpf|2:1: urpf"},
-	} {
-		t.Run(test.name, func(t *testing.T) {
-			compare(t, "unsupported", texts(mustParse(t, test.text).Unsupported()), test.want)
-		})
-	}
-}
-
 func TestNeedsRestart(t *testing.T) {
 	const old = "port igb1 10.0.0.1/24 mtu 1500\nport igb2 addr kernel\nlisten metrics :9469\noption burst 32\n"
 	for _, test := range []struct{ name, text, want string }{

@@ -39,7 +39,7 @@ func BenchmarkStep(b *testing.B) {
 	}
 }
 
-func benchmarkStep(b *testing.B, burst, gateways int, frame func(n int) []byte, watch *dataplane.Watch) {
+func benchmarkStep(b *testing.B, burst, gateways int, frame func(n int) []byte, change func(*dataplane.State)) {
 	region := memport.NewRegion("bench", 8192, memport.Stride)
 	in := newPort(b, region, memport.Config{Name: "A", RXSlots: 4096, TXSlots: 64})
 	out := newPort(b, region, memport.Config{Name: "B", RXSlots: 64, TXSlots: 64})
@@ -64,7 +64,9 @@ func benchmarkStep(b *testing.B, burst, gateways int, frame func(n int) []byte, 
 		b.Fatal(err)
 	}
 	st := labState(rib.Commit())
-	st.Watch = watch
+	if change != nil {
+		change(st)
+	}
 	r := newRouter(b, st, 1, dataplane.Options{Burst: burst}, &in.Port, &out.Port)
 	w := r.Workers()[0]
 	b.ReportAllocs()

@@ -121,6 +121,9 @@ func (st *State) decide4(port *PortState, b []byte, n int) (*fib.Adjacency, verd
 			return nil, v
 		}
 	}
+	if port.URPF != URPFOff && src>>16 != 0xa9fe && !st.reverse(port, &st.FIB.Adj[st.FIB.V4.Lookup(src)]) {
+		return nil, verdict(DropURPF)
+	}
 	a := &st.FIB.Adj[st.FIB.V4.Lookup(dst)]
 	if filtered && !st.IPOptions && a.Action != fib.Local && a.Action != fib.Broadcast {
 		return nil, verdict(DropIPOption)
@@ -163,6 +166,9 @@ func (st *State) decide6(port *PortState, b []byte, n int) (*fib.Adjacency, verd
 			return nil, v
 		}
 	}
+	if port.URPF != URPFOff && sh>>54 != 0xfe80>>6 && !st.reverse(port, &st.FIB.Adj[st.FIB.V6.Lookup(sh, sl)]) {
+		return nil, verdict(DropURPF)
+	}
 	a := &st.FIB.Adj[st.FIB.V6.Lookup(dh, dl)]
 	if a.Action == fib.Group {
 		a = st.FIB.Path(a, st.flow6(ip))
@@ -180,6 +186,22 @@ func (st *State) decide6(port *PortState, b []byte, n int) (*fib.Adjacency, verd
 		return nil, verdict(DropTooBig)
 	}
 	return a, forward6
+}
+
+// reverse reports whether a packet may come in by port, to whose source packets
+// follow a. It is asked for what is to be forwarded and for what is for the
+// router's own addresses, but not for link-local sources, which mean nothing beyond
+// the link, and not where none could be told: DHCP and duplicate address detection
+// have no source yet, and multicast and broadcast are the host's before.
+func (st *State) reverse(port *PortState, a *fib.Adjacency) bool {
+	if port.URPF == URPFStrict {
+		return st.FIB.Leaves(a, port.Number)
+	}
+	switch a.Action {
+	case fib.NoRoute, fib.Local, fib.Broadcast, fib.Blackhole, fib.Reject:
+		return false
+	}
+	return !a.Default
 }
 
 // end says what becomes of a valid packet whose route does not forward it, or

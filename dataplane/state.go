@@ -30,6 +30,7 @@ type PortState struct {
 	MTU       int        // largest IP packet, bytes
 	Host      bool       // a host takes what is not for forwarding
 	Up        bool       // the port can send
+	URPF      URPF       // what is asked of the sources of packets received
 	LinkLocal [2]uint64  // the router's own on this port, where no host has it
 
 	// VLANs holds the numbers of the ports that are VLANs on this one, by VLAN
@@ -46,6 +47,17 @@ type PortState struct {
 	// dropped. 0 lets none pass.
 	Every [NumLimits]time.Duration
 }
+
+// A URPF is a check of the source of a packet against the route back to it
+// (RFC 3704; RFC 8704, 2).
+type URPF uint8
+
+// The checks.
+const (
+	URPFOff    URPF = iota
+	URPFLoose       // there is a route other than a default one: RFC 3704, 2.5
+	URPFStrict      // the best route, any gateway of it, leads out of the port: RFC 3704, 2.2
+)
 
 // A Limit names what control takes only so much of.
 type Limit uint8

@@ -92,5 +92,5 @@ func BenchmarkWatch(b *testing.B) {
 			return frame4(n/2, 255)
 		}
 		return frame6(n/2, 255)
-	}, dataplane.NewWatch(1))
+	}, func(st *dataplane.State) { st.Watch = dataplane.NewWatch(1) })
 }

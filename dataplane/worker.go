@@ -135,6 +135,12 @@ func (w *Worker) receive(st *State, q *rxQueue) int {
 func (w *Worker) forward(st *State, q *rxQueue, s []Slot) {
 	port := &st.Ports[q.port]
 	q.tally.add(cPackets, uint64(len(s)))
+	if port.URPF != URPFOff { // which plain does not look at
+		for len(s) > 0 {
+			s = s[w.forwardSlow(st, q, port, s):]
+		}
+		return
+	}
 	o, begun := &noOutlet, 0 // plain frames for o that s starts with
 	for {
 		var n, to, bytes int

@@ -34,9 +34,6 @@ func TestLabs(t *testing.T) {
 			if len(c.Warnings) > 0 {
 				t.Errorf("warnings: %v", c.Warnings)
 			}
-			if u := c.Unsupported(); len(u) > 0 {
-				t.Errorf("not supported yet: %v", u)
-			}
 			nets := [2][2]string{{"198.18.0.", "2001:2::"}, {"198.19.0.", "2001:2:0:8000::"}}
 			routes := [2][2]string{{"198.18.0.0/16", "2001:2::/49"}, {"198.19.0.0/16", "2001:2:0:8000::/49"}}
 			if len(c.Ports) != 2 || len(c.Routes) != 4 || len(c.Neighbors) != 4 {

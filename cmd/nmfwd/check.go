@@ -38,9 +38,6 @@ func (c *checkCmd) Run() error {
 	if err := f.Write(os.Stdout); err != nil {
 		return err
 	}
-	if errs := cfg.Unsupported(); errs != nil {
-		return config.Errors(errs)
-	}
 	if cfg.Options.Routes == config.KernelRoutes {
 		_, r, err := readRoutes(cfg)
 		if err != nil {

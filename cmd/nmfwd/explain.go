@@ -35,9 +35,6 @@ func (c *explainCmd) Run() error {
 	if len(cfg.Ports) == 0 {
 		return coded{exDataErr, fmt.Errorf("%s: no port line, so nothing to explain", c.Config)}
 	}
-	if errs := cfg.Unsupported(); errs != nil {
-		return config.Errors(errs)
-	}
 	if err := cfg.Resolve(kernelAddrs); err != nil {
 		return err
 	}

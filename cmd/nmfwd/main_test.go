@@ -72,8 +72,6 @@ func TestExitCodes(t *testing.T) {
 		{"a folder", []string{"-c", t.TempDir()}, 66, "directory"},
 		{"errors in the file", []string{"-t", "-c", write(t, "bad.conf", "port igb1 10.0.0.1/33\nroute 10.0.0.5;\n")}, 65, "bad.conf:2:7: "},
 		{"nothing to forward", []string{"-t", "-c", write(t, "empty.conf", "# nothing\n")}, 65, "empty.conf: no port line"},
-		{"what is not built yet", []string{"-c", write(t, "urpf.conf", lab+"port igb3 urpf loose\n")}, 65, "urpf.conf:6:1: urpf is not supported yet"},
-		{"what is not built yet, checked only", []string{"-t", "-c", write(t, "urpf.conf", lab+"port igb3 urpf loose\n")}, 0, "urpf.conf:6:1: warning: urpf is not supported yet"},
 		{"no such port", []string{"-c", write(t, "port.conf", "port nosuchport0 10.0.0.1/24 driver afxdp\n")}, 69, "port.conf:1:1: "},
 		{"addresses of no host", []string{"-c", write(t, "kernel.conf", "port m0 addr kernel\nport m1 addr kernel\n"), "--pcap", "m0=" + good + ":"}, 65, "kernel.conf:2:1: port m1: addr kernel"},
 		{"routes of no system", []string{"-c", write(t, "pcap.conf", lab+"option routes kernel\n"), "--pcap", "netmap:igb1=" + good + ":"}, 65, "pcap.conf:6:1: option routes kernel means nothing with --pcap"},

@@ -10,7 +10,6 @@ import (
 	"net/netip"
 	"os"
 	"os/signal"
-	"slices"
 	"sync"
 	"syscall"
 	"time"
@@ -50,7 +49,6 @@ func (c *runCmd) Run() error {
 		return noPorts(c.Config)
 	}
 	if c.Test {
-		warn(cfg.Unsupported())
 		return cfg.Resolve(nil)
 	}
 	level := slog.LevelInfo
@@ -58,9 +56,6 @@ func (c *runCmd) Run() error {
 		level = slog.LevelDebug
 	}
 	log := slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: level}))
-	if errs := cfg.Unsupported(); errs != nil {
-		return config.Errors(errs)
-	}
 	if len(c.Pcap) > 0 {
 		return replay(cfg, c.Pcap, log)
 	}
@@ -448,7 +443,7 @@ func (d *daemon) tryReload(ctx context.Context) (*config.Config, error) {
 	if err != nil {
 		return nil, err
 	}
-	if errs := slices.Concat(cfg.Unsupported(), config.NeedsRestart(d.cfg, cfg)); errs != nil {
+	if errs := config.NeedsRestart(d.cfg, cfg); errs != nil {
 		return nil, config.Errors(errs)
 	}
 	if err := cfg.Resolve(kernelAddrs); err != nil {

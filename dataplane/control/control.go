@@ -54,6 +54,7 @@ type Port struct {
 	Addrs []netip.Prefix
 	MTU   int
 	Host  bool // a host stack owns the addresses
+	URPF  dataplane.URPF
 
 	// Source says who finds out the neighbors. It is not changed by a reload.
 	Source neigh.Source
@@ -406,7 +407,7 @@ func (c *Control) publish() {
 	}
 	st := &dataplane.State{FIB: c.fib, Seed: c.seed, Watch: c.watch, IPOptions: c.spec.IPOptions, Ports: make([]dataplane.PortState, len(c.spec.Ports))}
 	for i, p := range c.spec.Ports {
-		s := dataplane.PortState{Number: uint16(i), MAC: p.MAC, MACs: p.MACs, MTU: p.MTU, Host: p.Host, TCI: p.tci(), KeepPCP: p.KeepPCP}
+		s := dataplane.PortState{Number: uint16(i), MAC: p.MAC, MACs: p.MACs, MTU: p.MTU, Host: p.Host, TCI: p.tci(), KeepPCP: p.KeepPCP, URPF: p.URPF}
 		s.Up = up[i]
 		if p.VLAN != 0 {
 			s.On = uint16(p.On)

@@ -237,6 +237,7 @@ const (
 	header
 	options
 	addresses
+	reverse
 	route
 	path
 	ttl
@@ -245,7 +246,7 @@ const (
 	egress // the last: nothing is left to check
 )
 
-var checkNames = [...]string{"frame", "ethernet", "size", "type", "header", "options", "addresses", "route", "path", "ttl", "mtu", "neighbor"}
+var checkNames = [...]string{"frame", "ethernet", "size", "type", "header", "options", "addresses", "urpf", "route", "path", "ttl", "mtu", "neighbor"}
 
 // A look is a frame as this package reads it, to tell of it.
 type look struct {
@@ -388,6 +389,8 @@ func (l *look) found(c check) string {
 		return l.foundOptions()
 	case addresses:
 		return fmt.Sprintf("%v > %v", l.src, l.dst)
+	case reverse:
+		return l.foundReverse()
 	case route:
 		return l.foundRoute()
 	case path:
@@ -561,6 +564,31 @@ func (e *Explainer) describe(r *fib.Route) string {
 }
 
 func (l *look) foundRoute() string { return l.lookup().text }
+
+// foundReverse says where the route to the source leads, where the port asks.
+func (l *look) foundReverse() string {
+	mode := [...]string{dataplane.URPFOff: "", dataplane.URPFLoose: "loose", dataplane.URPFStrict: "strict"}[l.state.URPF]
+	if mode == "" || l.src.IsLinkLocalUnicast() {
+		return ""
+	}
+	f := l.e.router.State().FIB
+	a := f.Lookup(l.src)
+	s := fmt.Sprintf("%s: packets to %v ", mode, l.src)
+	var ports []string
+	for n := range l.e.cfg.Ports {
+		if f.Leaves(a, uint16(n)) {
+			ports = append(ports, l.e.name(uint16(n)))
+		}
+	}
+	if ports == nil {
+		return s + fmt.Sprintf("leave by no port (%v)", a.Action)
+	}
+	s += "leave by " + strings.Join(ports, ", ")
+	if a.Default {
+		s += ", as the default route says"
+	}
+	return s
+}
 
 // foundPath says which gateway of several the flow of the packet goes by, and how
 // many buckets each has.

@@ -33,7 +33,7 @@ func Spec(cfg *config.Config, ports []*dataplane.Port) (*control.Spec, error) {
 		i := cfg.Port(o.Name)
 		numbers[i] = uint16(n)
 		p := &cfg.Ports[i]
-		q := control.Port{Name: p.Name, MAC: wire.MACOf(o.MAC), Addrs: p.Addrs, MTU: o.MTU, Host: p.Host && o.Info.Host}
+		q := control.Port{Name: p.Name, MAC: wire.MACOf(o.MAC), Addrs: p.Addrs, MTU: o.MTU, Host: p.Host && o.Info.Host, URPF: checks[p.URPF]}
 		if p.MAC != nil {
 			q.MAC = wire.MACOf(p.MAC)
 		}
@@ -81,6 +81,12 @@ func Spec(cfg *config.Config, ports []*dataplane.Port) (*control.Spec, error) {
 		})
 	}
 	return s, nil
+}
+
+var checks = [...]dataplane.URPF{
+	config.URPFOff:    dataplane.URPFOff,
+	config.URPFLoose:  dataplane.URPFLoose,
+	config.URPFStrict: dataplane.URPFStrict,
 }
 
 var kinds = [...]fib.Kind{
