@@ -37,8 +37,8 @@ enum { TYPE_IPV4 = 0x0800, TYPE_ARP = 0x0806, TYPE_VLAN = 0x8100, TYPE_IPV6 = 0x
 
 /* Drop reasons and punt kinds, numbered as in dataplane/reason.go. */
 enum {
-	TRUNCATED = 1, BAD_HEADER, BAD_CHECKSUM, BAD_OPTIONS, SOURCE_ROUTE, NOT_OUR_MAC, L2_BROADCAST, ETHERTYPE, VLAN_UNKNOWN,
-	TTL, MARTIAN, LINK_LOCAL, MULTICAST, NO_ROUTE, BLACKHOLE, REJECT, NO_NEIGHBOR, TOO_BIG, OVERSIZE, LINK_DOWN, TX_FULL,
+	TRUNCATED = 1, BAD_HEADER, BAD_CHECKSUM, BAD_OPTIONS, SOURCE_ROUTE, IP_OPTION, NOT_OUR_MAC, L2_BROADCAST, ETHERTYPE,
+	VLAN_UNKNOWN, TTL, MARTIAN, LINK_LOCAL, MULTICAST, NO_ROUTE, BLACKHOLE, REJECT, NO_NEIGHBOR, TOO_BIG, OVERSIZE, LINK_DOWN, TX_FULL,
 	ROUTER_ALERT, BAD_EXT, PUNT_FULL, HOST_FULL, HOST_ROUTE, URPF, INTERNAL, REASONS
 };
 enum {
@@ -193,7 +193,10 @@ static inline void decrement_ttl(uint8_t *ip)
 
 /* Options: IPv4 (RFC 791, 3.1) and hop-by-hop (RFC 8200, 4.3). 0 means go on. */
 
-static unsigned options4(const uint8_t *b, unsigned n)
+/* Options that RFC 7126 advises to drop, in words of 32. */
+static const uint32_t filtered[8] = {1 << 7 | 1 << 11 | 1 << 12, 0, 1 << 68 % 32 | 1 << 82 % 32, 0, 1 << 136 % 32 | 1 << 142 % 32 | 1 << 145 % 32 | 1 << 147 % 32 | 1 << 149 % 32 | 1 << 151 % 32 | 1 << 152 % 32};
+
+static unsigned options4(const uint8_t *b, unsigned n, unsigned *filter)
 {
 	unsigned source_route = 0, alert = 0;
 
@@ -211,6 +214,7 @@ static unsigned options4(const uint8_t *b, unsigned n)
 				return BAD_OPTIONS;
 			alert = 1;
 		}
+		*filter |= filtered[b[i] / 32] >> b[i] % 32 & 1;
 		i += b[i + 1];
 	}
 	return source_route ? SOURCE_ROUTE : alert ? ROUTER_ALERT : 0;
@@ -377,7 +381,7 @@ static unsigned not_ours(unsigned type, const uint8_t *b, unsigned n, uint64_t d
 
 static inline unsigned decide4(const struct state *st, const struct port *port, const uint8_t *b, unsigned n, const struct adj **out)
 {
-	unsigned v = check_ipv4(b, n), total, link_local = 0;
+	unsigned v = check_ipv4(b, n), total, link_local = 0, filter = 0;
 	const struct adj *a;
 
 	if (unlikely(v != 0))
@@ -385,11 +389,13 @@ static inline unsigned decide4(const struct state *st, const struct port *port, 
 	total = be16(b + 2);
 	if (unlikely(total > port->mtu))
 		return OVERSIZE;
-	if (unlikely(b[0] != 0x45) && (v = options4(b + IP4, (b[0] & 15) * 4 - IP4)) != 0)
+	if (unlikely(b[0] != 0x45) && (v = options4(b + IP4, (b[0] & 15) * 4 - IP4, &filter)) != 0)
 		return v;
 	if (unlikely(w.special4[b[12]] | w.special4[b[16]]) && (v = check4(be32(b + 12), be32(b + 16), &link_local)) != 0)
 		return v;
 	a = &st->adj[lookup4(st, be32(b + 16))];
+	if (unlikely(filter) && a->action != A_LOCAL && a->action != A_BROADCAST)
+		return IP_OPTION;
 	if (unlikely(a->action != A_FORWARD || link_local)) {
 		*out = a;
 		return end(a, link_local, b[8], total);
