@@ -3,7 +3,6 @@ package routes
 import (
 	"net/netip"
 	"slices"
-	"strconv"
 )
 
 // Messages of the route socket, route(4), and of the lists of sysctl(3):
@@ -321,6 +320,3 @@ func maskBits(b []byte, a netip.Addr) (int, bool) {
 	}
 	return n, true
 }
-
-// wordSize is the size of a long in bytes.
-const wordSize = strconv.IntSize / 8

@@ -3,6 +3,7 @@ package routes
 import (
 	"errors"
 	"os"
+	"strconv"
 	"syscall"
 
 	"golang.org/x/net/route"
@@ -25,7 +26,7 @@ func openSystem() (_ system, err error) {
 	if err != nil {
 		return nil, os.NewSyscallError("socket", err)
 	}
-	s := &rtsock{changes: os.NewFile(uintptr(fd), "route"), reader: rtsockReader{word: wordSize}}
+	s := &rtsock{changes: os.NewFile(uintptr(fd), "route"), reader: rtsockReader{word: strconv.IntSize / 8}}
 	if s.conn, err = s.changes.SyscallConn(); err != nil {
 		return nil, errors.Join(err, s.stop())
 	}
