@@ -3,6 +3,7 @@ package control
 import (
 	"encoding/binary"
 	"net/netip"
+	"slices"
 	"sync/atomic"
 	"time"
 
@@ -165,12 +166,18 @@ func (c *Control) answer(p dataplane.Punt) {
 	if e.Kind != icmp.EchoReply && c.spec.ICMP.Rate == 0 {
 		why = icmp.Silent
 	}
+	src := destination(ip)
+	if np := c.ports[own.Port]; slices.Contains(np.Anycast, src) && !np.Owns(src) {
+		src = c.address(p.Port, source(ip)) // RFC 4443, 2.2 (b) and 4.2
+	}
 	switch {
 	case why != icmp.OK:
 		c.count(p.Port, ip, e.Kind, why)
+	case !src.IsValid():
+		c.count(p.Port, ip, e.Kind, icmp.NoAddress)
 	case e.Kind == icmp.EchoReply:
 		c.id++
-		n, why := icmp.Reply(c.packet[headroom:], ip, c.id, today())
+		n, why := icmp.Reply(c.packet[headroom:], ip, src, c.id, today())
 		if why == icmp.OK {
 			why = c.reach(p.Port, p.Frame, n, c.way(p.Port, p.Frame))
 		}
@@ -178,7 +185,7 @@ func (c *Control) answer(p dataplane.Punt) {
 	case !c.due(p.Port, ip):
 		c.count(p.Port, ip, e.Kind, icmp.Rate)
 	default:
-		c.tell(p.Port, p.Frame, e, destination(ip))
+		c.tell(p.Port, p.Frame, e, src)
 	}
 }
 

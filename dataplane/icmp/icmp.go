@@ -228,16 +228,17 @@ func (e *Error) build6(b []byte, p wire.IPv6, src netip.Addr) int {
 
 // Reply writes to b the echo reply to p, a whole packet to an address of the
 // router, and returns its length. A Reason says why it gets none. B has to hold
-// len(p) bytes. Id is the IPv4
+// len(p) bytes. Src is the address that the reply comes from: the one that p is
+// for, unless that is an anycast address (RFC 4443, 4.2). Id is the IPv4
 // identification, ms the time of day in milliseconds since midnight UT.
-func Reply(b, p []byte, id uint16, ms uint32) (int, Reason) {
+func Reply(b, p []byte, src netip.Addr, id uint16, ms uint32) (int, Reason) {
 	if p[0]>>4 == 4 {
-		return reply4(b, p, id, ms)
+		return reply4(b, p, src.As4(), id, ms)
 	}
-	return reply6(b, p)
+	return reply6(b, p, src.As16())
 }
 
-func reply4(b []byte, p wire.IPv4, id uint16, ms uint32) (int, Reason) {
+func reply4(b []byte, p wire.IPv4, own [4]byte, id uint16, ms uint32) (int, Reason) {
 	m := p[p.HeaderLen():p.TotalLen()]
 	switch {
 	case p.IsFragment():
@@ -249,12 +250,12 @@ func reply4(b []byte, p wire.IPv4, id uint16, ms uint32) (int, Reason) {
 	case !unicast4(p.Source()):
 		return 0, BadSource
 	}
-	h := wire.IPv4Len + replyOptions(b[wire.IPv4Len:], p.Options(), [4]byte(p[16:20]), ms)
+	h := wire.IPv4Len + replyOptions(b[wire.IPv4Len:], p.Options(), own, ms)
 	n := h + copy(b[h:], m)
 	b[h] = typeEchoReply4
 	b[h+2], b[h+3] = 0, 0
 	b[0] = 0x40 | byte(h/4)
-	header4(b[:n], [4]byte(p[16:20]), [4]byte(p[12:16]), p.TOS()&^3, id) // RFC 1812, 4.3.2.5
+	header4(b[:n], own, [4]byte(p[12:16]), p.TOS()&^3, id) // RFC 1812, 4.3.2.5
 	return n, OK
 }
 
@@ -328,7 +329,7 @@ func stamp(o []byte, addr [4]byte, ms uint32) {
 	o[2] += byte(size)
 }
 
-func reply6(b []byte, p wire.IPv6) (int, Reason) {
+func reply6(b []byte, p wire.IPv6, own [16]byte) (int, Reason) {
 	proto, at, fragment := p.Upper()
 	sh, sl := p.Source()
 	switch {
@@ -352,7 +353,7 @@ func reply6(b []byte, p wire.IPv6) (int, Reason) {
 	n := wire.IPv6Len + copy(b[wire.IPv6Len:], m)
 	b[wire.IPv6Len] = typeEchoReply6
 	b[wire.IPv6Len+2], b[wire.IPv6Len+3] = 0, 0
-	header6(b[:n], dst, src, p.TrafficClass()&^3)
+	header6(b[:n], own, src, p.TrafficClass()&^3)
 	return n, OK
 }
 

@@ -356,6 +356,14 @@ func echo6(ext, data []byte) []byte {
 	return p
 }
 
+// destination returns where p goes.
+func destination(p []byte) netip.Addr {
+	if p[0]>>4 == 4 {
+		return netip.AddrFrom4([4]byte(p[16:20]))
+	}
+	return netip.AddrFrom16([16]byte(p[24:40]))
+}
+
 func TestReply(t *testing.T) {
 	data := []byte("odd")
 	bad := func(p []byte) []byte { p[len(p)-1] ^= 1; return p }
@@ -382,7 +390,7 @@ func TestReply(t *testing.T) {
 		{"v6, cut", echo6(nil, data)[:50], "", Malformed},
 	} {
 		b := bytes.Repeat([]byte{0xee}, len(c.p))
-		n, why := Reply(b, c.p, 0x1234, 0x01020304)
+		n, why := Reply(b, c.p, destination(c.p), 0x1234, 0x01020304)
 		if why != c.why || !bytes.Equal(b[:n], unhex(t, c.want)) {
 			t.Errorf("%s: got %q, % x, want %q, %s", c.name, why, b[:n], c.why, c.want)
 		}
@@ -471,7 +479,7 @@ func FuzzBuild(f *testing.F) {
 			errs = append(errs, o)
 		}
 		if d, why := Due(p); why == OK && d.Kind == EchoReply {
-			if n, why := Reply(b, p, 1, 0); why == OK {
+			if n, why := Reply(b, p, src, 1, 0); why == OK {
 				valid(t, b[:n])
 			} else if n != 0 {
 				t.Fatalf("%d bytes in spite of %q", n, why)

@@ -35,7 +35,7 @@ func TestTshark(t *testing.T) {
 	}
 	for name, p := range map[string][]byte{"echo reply": echo4(0, 0, nil, []byte("odd")), "echo reply, v6": echo6(nil, []byte("odd"))} {
 		b := make([]byte, len(p))
-		n, _ := Reply(b, p, 1, 0)
+		n, _ := Reply(b, p, destination(p), 1, 0)
 		messages[name] = b[:n]
 	}
 	var b bytes.Buffer

@@ -92,7 +92,7 @@ func (c *Case) errorAbout(port string, b *builder, n, kind string) ([]byte, erro
 
 // echoReply returns the answer to an echo request:
 //
-//	echo_reply N [opts=HEX] [to=MAC] [from=MAC] [tag=TCI]
+//	echo_reply N [src=ADDRESS] [opts=HEX] [to=MAC] [from=MAC] [tag=TCI]
 func (c *Case) echoReply(port string, b *builder, n string) ([]byte, error) {
 	_, frame, err := c.received(n)
 	if err != nil {
@@ -102,12 +102,12 @@ func (c *Case) echoReply(port string, b *builder, n string) ([]byte, error) {
 	if p[0]>>4 == 4 {
 		m := slices.Clone(p[int(p[0]&15)*4 : binary.BigEndian.Uint16(p[2:])])
 		m[0], m[2], m[3] = 0, 0, 0
-		return b.sent(port, 0x0800, withOptions(ipv4Of(p[1]&^3, netip.AddrFrom4([4]byte(p[16:20])), netip.AddrFrom4([4]byte(p[12:16])), m), b.hex("opts")))
+		return b.sent(port, 0x0800, withOptions(ipv4Of(p[1]&^3, b.addr("src", netip.AddrFrom4([4]byte(p[16:20])).String()), netip.AddrFrom4([4]byte(p[12:16])), m), b.hex("opts")))
 	}
 	m := slices.Clone(p[40 : 40+binary.BigEndian.Uint16(p[4:])])
 	m[0], m[2], m[3] = 129, 0, 0
 	class := (p[0]<<4 | p[1]>>4) &^ 3
-	return b.sent(port, 0x86dd, ipv6Of(class, netip.AddrFrom16([16]byte(p[24:40])), netip.AddrFrom16([16]byte(p[8:24])), m))
+	return b.sent(port, 0x86dd, ipv6Of(class, b.addr("src", netip.AddrFrom16([16]byte(p[24:40])).String()), netip.AddrFrom16([16]byte(p[8:24])), m))
 }
 
 // fragment returns a fragment of what is sent on for a frame (RFC 791, 3.2):
