@@ -60,6 +60,17 @@ func (m Metrics) By(key, name string, labels ...string) map[string]float64 {
 	return by
 }
 
+// up reports whether there are ports and all are up.
+func (m Metrics) up() bool {
+	ports := m.By("device", "nmfwd_port_up")
+	for _, v := range ports {
+		if v != 1 {
+			return false
+		}
+	}
+	return len(ports) > 0
+}
+
 // has reports whether a series has a name and labels.
 func has(series, name string, labels []string) bool {
 	n, rest, _ := strings.Cut(series, "{")

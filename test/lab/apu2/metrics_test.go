@@ -61,6 +61,22 @@ func TestMetrics(t *testing.T) {
 	}
 }
 
+func TestUp(t *testing.T) {
+	for _, tt := range []struct {
+		name string
+		m    Metrics
+		want bool
+	}{
+		{"no ports", Metrics{"nmfwd_x": 1}, false},
+		{"three", Metrics{`nmfwd_port_up{device="a"}`: 1, `nmfwd_port_up{device="b"}`: 1, `nmfwd_port_up{device="c"}`: 1}, true},
+		{"one down", Metrics{`nmfwd_port_up{device="a"}`: 1, `nmfwd_port_up{device="b"}`: 0}, false},
+	} {
+		if got := tt.m.up(); got != tt.want {
+			t.Errorf("%s: got %v, want %v", tt.name, got, tt.want)
+		}
+	}
+}
+
 func TestParseMetricsErrors(t *testing.T) {
 	for _, s := range []string{"nmfwd_x", "nmfwd_x one", `nmfwd_x{a="b"}`} {
 		if m, err := ParseMetrics(strings.NewReader(s)); err == nil {

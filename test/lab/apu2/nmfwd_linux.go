@@ -28,8 +28,8 @@ type NMFWD struct {
 }
 
 // StartNMFWD starts the program with a configuration in the router's namespace
-// and waits until its metrics can be read and both ports are up. What the
-// program says goes to log.
+// and waits until its metrics can be read and all ports are up. What the program says
+// goes to log.
 func (l *Lab) StartNMFWD(ctx context.Context, program, config string, log io.Writer, args ...string) (*NMFWD, error) {
 	cmd := exec.Command(program, append([]string{"-c", config}, args...)...)
 	cmd.Stdout, cmd.Stderr = log, log
@@ -49,11 +49,11 @@ func (l *Lab) StartNMFWD(ctx context.Context, program, config string, log io.Wri
 	defer retry.Stop()
 	for {
 		m, err := n.Scrape(ctx)
-		if err == nil && m.Sum("nmfwd_port_up") == 2 && m.Sum("nmfwd_config_last_reload_successful") == 1 {
+		if err == nil && m.up() && m.Sum("nmfwd_config_last_reload_successful") == 1 {
 			return n, nil
 		}
 		if err == nil {
-			err = errors.New("not both ports are up")
+			err = errors.New("not all ports are up")
 		}
 		select {
 		case <-retry.C:
