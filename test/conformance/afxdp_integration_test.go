@@ -176,9 +176,11 @@ func (x *xdp) Collect() (map[string][][]byte, error) {
 	}
 	for x.Step() > 0 {
 	}
+	before := x.before
+	x.before, x.injected = after, 0
 	out := make(map[string][][]byte)
 	for port, fd := range x.sockets {
-		for range after[port+" transmit"] - x.before[port+" transmit"] {
+		for range after[port+" transmit"] - before[port+" transmit"] {
 			f, err := x.receive(fd, end)
 			if err != nil {
 				return nil, fmt.Errorf("port %s: %d frames arrived of those counted as sent: %w", port, len(out[port]), err)
@@ -190,7 +192,6 @@ func (x *xdp) Collect() (map[string][][]byte, error) {
 			out[port] = append(out[port], f)
 		}
 	}
-	x.before, x.injected = after, 0
 	return out, nil
 }
 

@@ -120,7 +120,7 @@ const announced = 2500 * time.Millisecond
 // pass lets time pass, and what is due happen when it is.
 func (r *Stepped) pass(d time.Duration) {
 	for end := r.now + d; r.now < end; {
-		r.now = min(end, r.next)
+		r.now = min(end, max(r.now, r.next))
 		for r.Step() > 0 {
 		}
 	}

@@ -4,7 +4,9 @@ package kernel
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"net/netip"
 	"os/exec"
 	"path/filepath"
 	"slices"
@@ -13,7 +15,10 @@ import (
 	"testing"
 	"time"
 
+	"golang.org/x/sys/unix"
+
 	"nmfwd/test/lab/apu2"
+	"nmfwd/test/netns"
 )
 
 // TestReload gives nmfwd 100,000 routes under load, and then a broken file.
@@ -307,6 +312,52 @@ func TestPortDown(t *testing.T) {
 	grew := b.settle("link_down", "tx_full")
 	t.Logf("%d of %d lost, %.0f counted as link_down, %.0f as tx_full", res.Lost, res.Sent,
 		grew.Sum("nmfwd_dropped_packets_total", `reason="link_down"`), grew.Sum("nmfwd_dropped_packets_total", `reason="tx_full"`))
+	b.stop()
+}
+
+// TestVLANMade makes a VLAN in the kernel on a port that nmfwd has, and removes it,
+// under load (case B19): no frame is lost, and the VLAN works at once. It is not in
+// the configuration, so its frames are the host's, and there is nothing to reload.
+// Where the kernel has no VLANs another interface is made on the port.
+func TestVLANMade(t *testing.T) {
+	b := newBed(t)
+	f := b.send(4, 20_000, 0, 1)
+	f.more(2000)
+	ends := []struct {
+		ns         *netns.Namespace
+		port, addr string
+	}{{b.Router, apu2.IGB1, "192.0.2.1/24"}, {b.Generator, apu2.Gen0, "192.0.2.2/24"}}
+	vlans := true
+	for _, end := range ends {
+		err := end.ns.AddVLAN(end.port, "on0", 77)
+		if errors.Is(err, unix.EOPNOTSUPP) {
+			vlans = false
+			err = end.ns.AddMACVLAN(end.port, "on0")
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := end.ns.AddAddr("on0", netip.MustParsePrefix(end.addr)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	f.more(2000)
+	if !vlans {
+		t.Log("the kernel has no VLANs: not tried whether one works")
+	} else if err := b.ping(b.Generator, netip.MustParseAddr("192.0.2.1"), 1400); err != nil {
+		t.Errorf("through the VLAN: %v", err)
+	}
+	if err := b.ping(b.Generator, apu2.ReceiverAddrs[0].Addr(), 1400); err != nil {
+		t.Errorf("beside it: %v", err)
+	}
+	for _, end := range ends {
+		if err := end.ns.Remove("on0"); err != nil {
+			t.Fatal(err)
+		}
+	}
+	f.more(2000)
+	f.endWithoutLoss()
+	b.settle("not_our_mac")
 	b.stop()
 }
 

@@ -71,6 +71,28 @@ func (n *Namespace) Down(port string) error { return n.link(port, "set down", n.
 // Remove removes a port, and with it the other end of the pair.
 func (n *Namespace) Remove(port string) error { return n.link(port, "remove", n.nl.LinkDel) }
 
+// AddVLAN makes name an 802.1Q VLAN on a port and sets it up. The error is
+// unix.EOPNOTSUPP where the kernel has no VLANs.
+func (n *Namespace) AddVLAN(port, name string, id int) error {
+	return n.addOn(port, &netlink.Vlan{LinkAttrs: netlink.LinkAttrs{Name: name}, VlanId: id})
+}
+
+// AddMACVLAN makes name an interface on a port with a MAC address of its own and
+// sets it up.
+func (n *Namespace) AddMACVLAN(port, name string) error {
+	return n.addOn(port, &netlink.Macvlan{LinkAttrs: netlink.LinkAttrs{Name: name}, Mode: netlink.MACVLAN_MODE_BRIDGE})
+}
+
+func (n *Namespace) addOn(port string, l netlink.Link) error {
+	return n.link(port, "add "+l.Type()+" "+l.Attrs().Name, func(on netlink.Link) error {
+		l.Attrs().ParentIndex = on.Attrs().Index
+		if err := n.nl.LinkAdd(l); err != nil {
+			return err
+		}
+		return n.nl.LinkSetUp(l)
+	})
+}
+
 // SetMTU sets the largest IP packet of a port.
 func (n *Namespace) SetMTU(port string, mtu int) error {
 	return n.link(port, "set MTU", func(l netlink.Link) error { return n.nl.LinkSetMTU(l, mtu) })
