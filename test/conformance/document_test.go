@@ -252,7 +252,7 @@ func TestRequirements(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	want := strings.Fields("791 792 826 1191 1624 1812 2644 3021 3704 3927 4291 4443 4861 6164 6980 7126 8200 8201")
+	want := strings.Fields("791 792 826 1191 1624 1812 2644 2991 2992 3021 3704 3927 4291 4443 4861 6164 6437 6438 6980 7126 7424 8200 8201")
 	var got []string
 	for _, r := range rfcs {
 		got = append(got, r.number)

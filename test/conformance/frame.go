@@ -11,16 +11,24 @@ import (
 	"strings"
 )
 
-// The MAC addresses of c0.conf, by name: the router's ports A and B and the
-// neighbors g1 on A and g2 on B.
+// The MAC addresses of configurations, by name: the router's ports A, B and C and
+// the neighbors g1 on A, g2 on B and g3 on C.
 var macs = map[string]string{
 	"aa":    "02:00:00:00:00:aa",
 	"bb":    "02:00:00:00:00:bb",
+	"cc":    "02:00:00:00:00:cc",
 	"g1":    "02:00:00:00:01:01",
 	"g2":    "02:00:00:00:02:02",
+	"g3":    "02:00:00:00:03:03",
 	"bcast": "ff:ff:ff:ff:ff:ff",
 	"zero":  "00:00:00:00:00:00",
 }
+
+// What a port sends is from its address to its neighbor, unless stated otherwise.
+var (
+	portMACs  = map[string]string{"A": "aa", "B": "bb", "C": "cc"}
+	neighbors = map[string]string{"A": "g1", "B": "g2", "C": "g3"}
+)
 
 // Build returns the frame that an expression describes: a kind, then words
 // KEY=VALUE that change what it has by default. The kinds are
@@ -40,9 +48,9 @@ var macs = map[string]string{
 //
 // Of F4: src, dst, ttl, tos, id, frag (flags and offset, hex), proto, ver, ihl
 // (words, without adding options), opts (hex), len (total length), sum (hex) or
-// badsum, payload (bytes behind the UDP header; -8 for no UDP header), udpsum
-// (hex). Of F6: src, dst, hl, tc, flow (hex), nh, ver, len (payload length),
-// ext (headers before UDP, hex), payload, udpsum. Of ARP: op, htype and ptype
+// badsum, sport and dport, payload (bytes behind the UDP header; -8 for no UDP
+// header), udpsum (hex). Of F6: src, dst, hl, tc, flow (hex), nh, ver, len (payload
+// length), ext (headers before UDP, hex), sport, dport, payload, udpsum. Of ARP: op, htype and ptype
 // (hex), hlen, plen, sha, spa, tha, tpa. Of NS and NA: src, dst, target, hl, code,
 // lla (a MAC address or none), options (behind that, hex), flags (letters of RSO),
 // badsum. Of ICMP4 and ICMP6: src, dst, ttl, tos, opts, frag
@@ -217,14 +225,16 @@ func (b *builder) header(to, from string, etherType int) {
 	b.frame = binary.BigEndian.AppendUint16(b.frame, uint16(b.hexInt("type", etherType)))
 }
 
-// udp returns a UDP datagram from port 2000 to port 2000 with its checksum over
-// the pseudo header.
+// udp returns a UDP datagram, by default from port 2000 to port 2000, with its
+// checksum over the pseudo header.
 func (b *builder) udp(payload int, src, dst netip.Addr) []byte {
 	if payload < 0 {
 		return nil
 	}
 	n := 8 + payload
-	u := []byte{2000 >> 8, 2000 & 0xff, 2000 >> 8, 2000 & 0xff, byte(n >> 8), byte(n), 0, 0}
+	u := binary.BigEndian.AppendUint16(nil, uint16(b.int("sport", 2000)))
+	u = binary.BigEndian.AppendUint16(u, uint16(b.int("dport", 2000)))
+	u = append(u, byte(n>>8), byte(n), 0, 0)
 	u = append(u, pattern(payload)...)
 	pseudo := slices.Concat(src.AsSlice(), dst.AsSlice(), []byte{0, 17, byte(n >> 8), byte(n)})
 	s := checksum(append(pseudo, u...))
@@ -460,8 +470,7 @@ func (c *Case) expected(f *Frame) ([]byte, error) {
 			return nil, fmt.Errorf("forward %s: there are %d frames", w[0], len(received))
 		}
 		tci := uint64(0)
-		// The port's MAC address and its neighbor, unless stated.
-		to, from := map[string]string{"A": "g1", "B": "g2"}[f.Port], map[string]string{"A": "aa", "B": "bb"}[f.Port]
+		to, from := neighbors[f.Port], portMACs[f.Port]
 		for _, v := range w[1:] {
 			if m, ok := strings.CutPrefix(v, "to="); ok {
 				to = m

@@ -14,9 +14,9 @@ import (
 	"nmfwd/dataplane/memport"
 )
 
-// buffers is the number of buffers of a memory router's region: two ports with
+// buffers is the number of buffers of a memory router's region: three ports with
 // two rings of 128, and as many to and from the host.
-const buffers = 1024
+const buffers = 1536
 
 // A memory is a Router over ports in memory.
 type memory struct {

@@ -193,7 +193,7 @@ func ipv6Of(class byte, src, dst netip.Addr, m []byte) []byte {
 // sent returns the frame with a packet that the router sends by port, to the
 // neighbor there unless the words to and from say otherwise.
 func (b *builder) sent(port string, etherType int, packet []byte) ([]byte, error) {
-	b.header(map[string]string{"A": "g1", "B": "g2"}[port], map[string]string{"A": "aa", "B": "bb"}[port], etherType)
+	b.header(neighbors[port], portMACs[port], etherType)
 	return pad(append(b.frame, packet...), 60), b.done(port)
 }
 

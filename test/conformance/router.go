@@ -103,6 +103,7 @@ func (r *Stepped) Look() { r.next = r.ctl.Step(r.now) }
 // Begin implements Router.
 func (r *Stepped) Begin() error {
 	r.now += time.Hour
+	r.next = r.now // what was due meanwhile is late, not done in the past
 	r.asleep = false
 	if r.ctl.Neighbors().Len() > len(r.spec.Neighbors) {
 		if err := r.Restart(); err != nil {
