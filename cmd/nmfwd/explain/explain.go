@@ -610,13 +610,13 @@ func (l *look) foundPath() string {
 		}
 		of := &st.FIB.Adj[m.Adj]
 		s += fmt.Sprintf("; %v on %s ", of.NeighborAddr(), l.e.name(m.Port))
-		switch {
-		case n > 0:
+		if n > 0 {
 			s += fmt.Sprintf("has %d", n)
-		case of.HeadLen == 0:
-			s += "is out, not known"
-		default:
+		} else {
 			s += "is out"
+		}
+		if of.HeadLen == 0 {
+			s += ", not known"
 		}
 	}
 	return s

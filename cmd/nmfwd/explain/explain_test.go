@@ -253,6 +253,116 @@ verdict     given to the host stack of B: an address of the router
 	}
 }
 
+const shared = `port A 198.18.0.205/24 2001:2::205/64 mac 02:00:00:00:00:aa host off urpf strict
+port B 198.19.0.205/24 2001:2:0:8000::205/64 mac 02:00:00:00:00:bb host off urpf loose
+vlan 100 on B 10.1.0.1/24
+route 198.18.0.0/16 via 198.18.0.203
+route 198.19.0.0/16 via 198.19.0.203 via 10.1.0.203 via 198.19.0.204
+route 198.19.66.0/24 via 198.19.0.203 via 198.19.0.203 via 198.19.0.203 via 10.1.0.203
+route 203.0.113.0/24 via 198.19.0.204 via 198.19.0.206
+route 192.0.2.0/24 blackhole
+route 2001:2::/49 via 2001:2::203
+route 2001:2:0:8000::/49 via 2001:2:0:8000::203 via fe80::203%B
+route default via 198.18.0.203
+arp 198.18.0.203 02:00:00:00:01:01
+arp 198.19.0.203 02:00:00:00:02:02
+arp 10.1.0.203 02:00:00:00:03:03
+ndp 2001:2::203 02:00:00:00:01:01
+ndp 2001:2:0:8000::203 02:00:00:00:02:02
+ndp fe80::203%B 02:00:00:00:02:03
+`
+
+// TestPaths pins what is told of routes with several gateways and of routes back
+// to the source.
+func TestPaths(t *testing.T) {
+	for _, tt := range []struct{ name, port, frame, urpf, path, verdict string }{
+		{"a gateway that is not known", "A", "F4",
+			"strict: packets to 198.18.10.1 leave by A",
+			"flow hash 1e4533e898b8ab7d, bucket 893 of 1024: 10.1.0.203 on B.100; 10.1.0.203 on B.100 has 505; 198.19.0.203 on B has 519; 198.19.0.204 on B is out, not known",
+			`forwarded{family="ipv4"}`},
+		{"another flow", "A", "F4 sport=2001",
+			"strict: packets to 198.18.10.1 leave by A",
+			"flow hash 36cb29b1f46640b2, bucket 178 of 1024: 198.19.0.203 on B; 10.1.0.203 on B.100 has 505; 198.19.0.203 on B has 519; 198.19.0.204 on B is out, not known",
+			`forwarded{family="ipv4"}`},
+		{"a later fragment", "A", "F4 sport=2001 frag=0003",
+			"strict: packets to 198.18.10.1 leave by A",
+			"flow hash 4fec85e4b8f62b3d, bucket 829 of 1024: 198.19.0.203 on B; 10.1.0.203 on B.100 has 505; 198.19.0.203 on B has 519; 198.19.0.204 on B is out, not known",
+			`forwarded{family="ipv4"}`},
+		{"weights", "A", "F4 dst=198.19.66.1",
+			"strict: packets to 198.18.10.1 leave by A",
+			"flow hash f0e800fdbf55d104, bucket 260 of 1024: 198.19.0.203 on B; 10.1.0.203 on B.100 has 256; 198.19.0.203 on B has 768",
+			`forwarded{family="ipv4"}`},
+		{"no gateway known", "A", "F4 dst=203.0.113.1",
+			"strict: packets to 198.18.10.1 leave by A",
+			"flow hash a132f7c8780aef4f, bucket 847 of 1024: 198.19.0.206 on B; 198.19.0.204 on B has 512, not known; 198.19.0.206 on B has 512, not known",
+			`punted{kind="neighbor"}`},
+		{"v6", "A", "F6",
+			"strict: packets to 2001:2:0:1::1 leave by A",
+			"flow hash e132d96bbe5210ff, bucket 255 of 1024: fe80::203 on B; 2001:2:0:8000::203 on B has 512; fe80::203 on B has 512",
+			`forwarded{family="ipv6"}`},
+		{"v6, another label", "A", "F6 flow=1",
+			"strict: packets to 2001:2:0:1::1 leave by A",
+			"flow hash cb668e070415759c, bucket 412 of 1024: fe80::203 on B; 2001:2:0:8000::203 on B has 512; fe80::203 on B has 512",
+			`forwarded{family="ipv6"}`},
+		{"one gateway", "B", "F4 to=bb dst=198.18.10.1 src=198.19.10.1",
+			"loose: packets to 198.19.10.1 leave by B, B.100",
+			"",
+			`forwarded{family="ipv4"}`},
+		{"strict, source behind another port", "A", "F4 src=198.19.10.9",
+			"strict: packets to 198.19.10.9 leave by B, B.100",
+			"",
+			`dropped{reason="urpf"}`},
+		{"strict, source behind no port", "A", "F4 src=192.0.2.1",
+			"strict: packets to 192.0.2.1 leave by no port (blackhole)",
+			"",
+			`dropped{reason="urpf"}`},
+		{"strict, default route", "A", "F4 src=8.8.8.8",
+			"strict: packets to 8.8.8.8 leave by A, as the default route says",
+			"flow hash 30d8d2e95404a788, bucket 904 of 1024: 198.19.0.203 on B; 10.1.0.203 on B.100 has 505; 198.19.0.203 on B has 519; 198.19.0.204 on B is out, not known",
+			`forwarded{family="ipv4"}`},
+		{"loose, default route", "B", "F4 to=bb src=8.8.8.8",
+			"loose: packets to 8.8.8.8 leave by A, as the default route says",
+			"",
+			`dropped{reason="urpf"}`},
+		{"loose, no route", "B", "F6 to=bb src=2001:db8::1 dst=2001:2:0:1::1",
+			"loose: packets to 2001:db8::1 leave by no port (no route)",
+			"",
+			`dropped{reason="urpf"}`},
+		{"link-local source", "A", "F6 src=fe80::1",
+			"",
+			"",
+			`dropped{reason="link_local"}`},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			f, err := conformance.Build(tt.frame)
+			if err != nil {
+				t.Fatal(err)
+			}
+			r, err := newExplainer(t, shared).Explain(tt.port, f)
+			if err != nil {
+				t.Fatal(err)
+			}
+			found := func(name string) string {
+				for _, c := range r.Checks {
+					if c.Name == name {
+						return c.Found
+					}
+				}
+				return ""
+			}
+			for _, c := range []struct{ name, got, want string }{
+				{"urpf", found("urpf"), tt.urpf},
+				{"path", found("path"), tt.path},
+				{"verdict", r.Verdict, tt.verdict},
+			} {
+				if c.got != c.want {
+					t.Errorf("%s: got\n%s\nwant\n%s", c.name, c.got, c.want)
+				}
+			}
+		})
+	}
+}
+
 // TestKernelRoutes: routes of the system are told as such.
 func TestKernelRoutes(t *testing.T) {
 	via := func(p string, hops ...fib.Hop) fib.Route {

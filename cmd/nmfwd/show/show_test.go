@@ -262,6 +262,40 @@ func (l *lab) heard(addr string) {
 	l.Fatal("control did not hear of a neighbor")
 }
 
+// TestGroup: of a route with several gateways it is told which are known, and by
+// which of them packets leave.
+func TestGroup(t *testing.T) {
+	spec := labSpec()
+	spec.Routes = append(spec.Routes, fib.Route{Prefix: prefix("203.0.114.0/24"), Origin: fib.Static, Kind: fib.Via, Hops: []fib.Hop{
+		{Gateway: ip("198.18.0.203"), Port: 0}, {Gateway: ip("198.19.0.77"), Port: 1}, {Gateway: ip("198.19.0.203"), Port: 1},
+	}})
+	l := start(t, spec, nil)
+	for _, tt := range []struct{ ask, want string }{
+		{"routes 203.0.114.0/24", `PREFIX          ORIGIN  TYPE  USED  GATEWAY       PORT  NEIGHBOR    MTU
+203.0.114.0/24  static  via   yes   198.18.0.203  A     static        -
+203.0.114.0/24  static  via   yes   198.19.0.77   B     incomplete    -
+203.0.114.0/24  static  via   yes   198.19.0.203  B     static        -
+`},
+		{"routes 203.0.114.0/24 --json", `{"prefix":"203.0.114.0/24","origin":"static","type":"via","used":true,"gateways":[` +
+			`{"gateway":"198.18.0.203","port":"A","weight":1,"neighbor":"static","resolved":true},` +
+			`{"gateway":"198.19.0.77","port":"B","weight":1,"neighbor":"incomplete","resolved":false},` +
+			`{"gateway":"198.19.0.203","port":"B","weight":1,"neighbor":"static","resolved":true}]}` + "\n"},
+		{"route 203.0.114.1", `203.0.114.1: flows share 2 paths
+  49.6% forward by A to 198.18.0.203 at 00:1b:21:c4:95:7a mtu 1500
+  50.4% forward by B to 198.19.0.203 at 00:1b:21:c4:95:7a mtu 9000
+PREFIX          ORIGIN  TYPE  USED  GATEWAY       PORT  NEIGHBOR    MTU
+203.0.114.0/24  static  via   yes   198.18.0.203  A     static        -
+203.0.114.0/24  static  via   yes   198.19.0.77   B     incomplete    -
+203.0.114.0/24  static  via   yes   198.19.0.203  B     static        -
+0.0.0.0/0       static  via   yes   198.18.0.1    A     static        -
+`},
+	} {
+		if got := l.must(tt.ask); got != tt.want {
+			t.Errorf("%s: got\n%s\nwant\n%s", tt.ask, got, tt.want)
+		}
+	}
+}
+
 // TestJSON: every line of every answer is an object, and text has one too.
 func TestJSON(t *testing.T) {
 	l := start(t, labSpec(), nil)
