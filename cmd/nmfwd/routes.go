@@ -4,6 +4,7 @@ import (
 	"log/slog"
 	"time"
 
+	"nmfwd/cmd/nmfwd/setup"
 	"nmfwd/config"
 	"nmfwd/dataplane/control"
 	"nmfwd/dataplane/routes"
@@ -23,7 +24,7 @@ func followRoutes(cfg *config.Config, devices []string, log *slog.Logger) (*rout
 }
 
 // readRoutes returns the system's routes of this moment if cfg follows them, by the
-// index of ports in cfg.
+// numbers that ports have with the devices in cfg's order.
 func readRoutes(cfg *config.Config) ([]fib.Route, routes.Report, error) {
 	if cfg.Options.Routes != config.KernelRoutes {
 		return nil, routes.Report{}, nil
@@ -38,11 +39,8 @@ func readRoutes(cfg *config.Config) ([]fib.Route, routes.Report, error) {
 // portNumbers returns the numbers of ports by the names of their interfaces.
 func portNumbers(cfg *config.Config, devices []string) map[string]uint16 {
 	numbers := make(map[string]uint16, len(cfg.Ports))
-	for i, name := range devices {
-		numbers[name] = uint16(i)
-	}
-	for i, v := range cfg.VLANs {
-		numbers[cfg.Ports[v.Port].Name] = uint16(len(devices) + i)
+	for i, n := range setup.Numbers(cfg, devices) {
+		numbers[cfg.Ports[i].Name] = n
 	}
 	return numbers
 }

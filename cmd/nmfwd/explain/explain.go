@@ -37,6 +37,7 @@ type Device struct {
 // An Explainer is a router in memory with one configuration.
 type Explainer struct {
 	cfg    *config.Config
+	spec   *control.Spec
 	ports  []*memport.Port
 	router *dataplane.Router
 	ctl    *control.Control
@@ -46,8 +47,8 @@ type Explainer struct {
 
 // New returns an Explainer for cfg, resolved. Devices says by name what is known
 // of ports; what is not known there or in cfg is made up, and an MTU is 1500.
-// Kernel are the system's routes, by the index of ports in cfg, where they are
-// followed.
+// Kernel are the system's routes where they are followed, by the numbers that
+// setup.Numbers gives with the devices in cfg's order.
 func New(cfg *config.Config, devices map[string]Device, kernel []fib.Route) (*Explainer, error) {
 	e := &Explainer{cfg: cfg, now: time.Hour, kernel: kernel} // buckets are full by then
 	stride := memport.Stride
@@ -70,15 +71,15 @@ func New(cfg *config.Config, devices map[string]Device, kernel []fib.Route) (*Ex
 		e.ports = append(e.ports, p)
 		ports = append(ports, &p.Port)
 	}
-	spec, err := setup.Spec(cfg, ports)
-	if err != nil {
+	var err error
+	if e.spec, err = setup.Spec(cfg, ports); err != nil {
 		return nil, err
 	}
-	spec.Kernel = func() (control.RouteFeed, []fib.Route) { return nil, kernel }
+	e.spec.Kernel = func() (control.RouteFeed, []fib.Route) { return nil, kernel }
 	if e.router, err = dataplane.NewRouter(ports, 1, dataplane.Options{}); err != nil {
 		return nil, err
 	}
-	if e.ctl, err = control.New(e.router, spec, slog.New(slog.DiscardHandler)); err != nil {
+	if e.ctl, err = control.New(e.router, e.spec, slog.New(slog.DiscardHandler)); err != nil {
 		e.router.Close()
 		return nil, err
 	}
@@ -90,8 +91,8 @@ func New(cfg *config.Config, devices map[string]Device, kernel []fib.Route) (*Ex
 // Close frees the router.
 func (e *Explainer) Close() { e.router.Close() }
 
-// name returns the name of a port by its number: those of devices come first.
-func (e *Explainer) name(port uint16) string { return e.cfg.Ports[port].Name }
+// name returns the name of a port by its number.
+func (e *Explainer) name(port uint16) string { return e.spec.Ports[port].Name }
 
 // run lets the router do all that there is to do.
 func (e *Explainer) run() {

@@ -401,6 +401,27 @@ func TestKernelRoutes(t *testing.T) {
 	}
 }
 
+// TestVLANOrder: VLANs are numbered by ID, whatever their order in the file.
+func TestVLANOrder(t *testing.T) {
+	e := newExplainer(t, "port A 198.18.0.205/24 mac 02:00:00:00:00:aa\nport B mac 02:00:00:00:00:bb\n"+
+		"vlan 20 on B 198.19.0.205/24\nvlan 10 on B 10.0.10.1/24\narp 198.19.10.1 02:00:00:00:00:02 on B.20\nroute 198.19.10.1 on B.20\n")
+	f, err := conformance.Build("F4")
+	if err != nil {
+		t.Fatal(err)
+	}
+	r, err := e.Explain("A", f)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var b strings.Builder
+	if _, err := r.WriteTo(&b); err != nil {
+		t.Fatal(err)
+	}
+	if s := b.String(); !strings.Contains(s, "B.20") || strings.Contains(s, "B.10") {
+		t.Errorf("got\n%s\nwant B.20 and no B.10", s)
+	}
+}
+
 func TestErrors(t *testing.T) {
 	e := newExplainer(t, lab)
 	if _, err := e.Explain("C", make([]byte, 60)); err == nil || !strings.Contains(err.Error(), "no port C") {

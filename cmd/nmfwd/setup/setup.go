@@ -16,9 +16,26 @@ import (
 	"nmfwd/fib/neigh"
 )
 
-// Spec returns what cfg, resolved, wants of ports, which are those of
-// cfg.Devices in any order: a file that is loaded again may name them in
-// another. VLANs follow by device and ID, and so keep their numbers as well.
+// Numbers returns the numbers of ports by their index in cfg.Ports. Devices are the
+// names of those of cfg.Devices in the order of their numbers, which need not be
+// that of the file: one that is loaded again may name them in another. VLANs
+// follow by device and ID, and so keep their numbers as well.
+func Numbers(cfg *config.Config, devices []string) []uint16 {
+	numbers := make([]uint16, len(cfg.Ports))
+	for n, name := range devices {
+		numbers[cfg.Port(name)] = uint16(n)
+	}
+	vlans := slices.SortedFunc(slices.Values(cfg.VLANs), func(a, b config.VLAN) int {
+		return cmp.Or(cmp.Compare(numbers[a.Parent], numbers[b.Parent]), cmp.Compare(a.ID, b.ID))
+	})
+	for i, v := range vlans {
+		numbers[v.Port] = uint16(len(devices) + i)
+	}
+	return numbers
+}
+
+// Spec returns what cfg, resolved, wants of ports, which are those of cfg.Devices
+// in the order of their numbers. All ports are numbered as Numbers says.
 func Spec(cfg *config.Config, ports []*dataplane.Port) (*control.Spec, error) {
 	s := &control.Spec{
 		Ports:        make([]control.Port, len(cfg.Ports)),
@@ -28,11 +45,13 @@ func Spec(cfg *config.Config, ports []*dataplane.Port) (*control.Spec, error) {
 		IPOptions:    cfg.Options.IPOptions == config.ForwardIPOptions,
 		SmallPages:   cfg.Options.HugePages == config.HugeOff,
 	}
-	numbers := make([]uint16, len(cfg.Ports)) // in ports, by index in cfg.Ports
+	var devices []string
+	for _, o := range ports {
+		devices = append(devices, o.Name)
+	}
+	numbers := Numbers(cfg, devices)
 	for n, o := range ports {
-		i := cfg.Port(o.Name)
-		numbers[i] = uint16(n)
-		p := &cfg.Ports[i]
+		p := &cfg.Ports[cfg.Port(o.Name)]
 		q := control.Port{Name: p.Name, MAC: wire.MACOf(o.MAC), Addrs: p.Addrs, MTU: o.MTU, Host: p.Host && o.Info.Host, URPF: checks[p.URPF]}
 		if p.MAC != nil {
 			q.MAC = wire.MACOf(p.MAC)
@@ -51,11 +70,9 @@ func Spec(cfg *config.Config, ports []*dataplane.Port) (*control.Spec, error) {
 		}
 		s.Ports[n] = q
 	}
-	vlans := slices.SortedFunc(slices.Values(cfg.VLANs), func(a, b config.VLAN) int {
-		return cmp.Or(cmp.Compare(numbers[a.Parent], numbers[b.Parent]), cmp.Compare(a.ID, b.ID))
-	})
-	for i, v := range vlans {
-		p, n := &cfg.Ports[v.Port], len(ports)+i
+	for i := range cfg.VLANs {
+		v := &cfg.VLANs[i]
+		p := &cfg.Ports[v.Port]
 		q := s.Ports[numbers[v.Parent]]
 		if p.MTU > q.MTU {
 			return nil, fmt.Errorf("%v: port %s: mtu %d is more than the %d of %s", p.Pos, p.Name, p.MTU, q.MTU, cfg.Ports[v.Parent].Name)
@@ -65,7 +82,7 @@ func Spec(cfg *config.Config, ports []*dataplane.Port) (*control.Spec, error) {
 		}
 		q.Name, q.Addrs, q.VLAN, q.On = p.Name, p.Addrs, uint16(v.ID), int(numbers[v.Parent])
 		q.PCP, q.KeepPCP = uint16(max(v.PCP, 0)), v.PCP == config.KeepPCP
-		numbers[v.Port], s.Ports[n] = uint16(n), q
+		s.Ports[numbers[v.Port]] = q
 	}
 	for i := range cfg.Routes {
 		s.Routes = append(s.Routes, route(&cfg.Routes[i], numbers))

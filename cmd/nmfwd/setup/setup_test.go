@@ -107,13 +107,19 @@ func TestVLANNumbers(t *testing.T) {
 	lines := []string{"port A", "port B", "vlan 20 on B 10.0.20.1/24", "vlan 10 on B 10.0.10.1/24", "vlan 30 on A 10.0.30.1/24", "route default via 10.0.20.9"}
 	for range len(lines) {
 		lines = append(lines[1:], lines[0])
-		s, err := Spec(parse(t, strings.Join(lines, "\n")), ports)
+		cfg := parse(t, strings.Join(lines, "\n"))
+		s, err := Spec(cfg, ports)
 		if err != nil {
 			t.Fatal(err)
 		}
 		var got []string
 		for _, p := range s.Ports {
 			got = append(got, p.Name)
+		}
+		for i, n := range Numbers(cfg, []string{"A", "B"}) {
+			if s.Ports[n].Name != cfg.Ports[i].Name {
+				t.Errorf("number of %s: got that of %s", cfg.Ports[i].Name, s.Ports[n].Name)
+			}
 		}
 		if want := []string{"A", "B", "A.30", "B.10", "B.20"}; !slices.Equal(got, want) || s.Routes[0].Port != 4 || s.Ports[4].On != 1 {
 			t.Errorf("got ports %v, a route by %d, want %v, 4", got, s.Routes[0].Port, want)
