@@ -85,7 +85,6 @@ type Control struct {
 	resolution
 	messenger
 	hostRouter hostRouter
-	names      []string         // of the ports
 	watch      *dataplane.Watch // that workers tell, nil for none
 	reply      [dataplane.MaxControlFrame]byte
 	devices    []string // what is different of each port, as last logged
@@ -369,7 +368,6 @@ func (c *Control) use(t tables) error {
 		}
 	}
 	c.tables = t
-	c.names = portNames(c.router.Ports(), t.spec.Ports)
 	c.publish()
 	c.hostRouter.changed, c.hostRouter.next = true, c.now()
 	c.tellHosts()

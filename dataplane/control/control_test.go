@@ -29,8 +29,8 @@ var (
 // labSpec is the APU2 lab on ports without a host.
 func labSpec() *Spec {
 	s := &Spec{MaxNeighbors: 100, Ports: []Port{
-		{MAC: macA, MTU: 1500, Addrs: prefixes("198.18.0.205/24", "2001:2::205/64")},
-		{MAC: macB, MTU: 1500, Addrs: prefixes("198.19.0.205/24", "2001:2:0:8000::205/64")},
+		{Name: "A", MAC: macA, MTU: 1500, Addrs: prefixes("198.18.0.205/24", "2001:2::205/64")},
+		{Name: "B", MAC: macB, MTU: 1500, Addrs: prefixes("198.19.0.205/24", "2001:2:0:8000::205/64")},
 	}}
 	for port, gws := range [][]string{{"198.18.0.203", "2001:2::203"}, {"198.19.0.203", "2001:2:0:8000::203"}} {
 		for i, gw := range gws {

@@ -7,7 +7,6 @@ import (
 	"maps"
 	"net/netip"
 	"slices"
-	"strconv"
 	"time"
 
 	"nmfwd/dataplane"
@@ -32,19 +31,10 @@ func (c *Control) query(ctx context.Context, f func()) error {
 	}
 }
 
-// A PortEntry is a port as it is configured: a device, or a VLAN on one.
-type PortEntry struct {
-	Name string
-	Port // not to be changed
-}
-
-// PortEntries returns the ports by number. It may be called from any goroutine.
-func (c *Control) PortEntries(ctx context.Context) (ports []PortEntry, err error) {
-	err = c.query(ctx, func() {
-		for i := range c.spec.Ports {
-			ports = append(ports, PortEntry{c.names[i], c.spec.Ports[i]})
-		}
-	})
+// PortEntries returns the ports by number, not to be changed. It may be called from
+// any goroutine.
+func (c *Control) PortEntries(ctx context.Context) (ports []Port, err error) {
+	err = c.query(ctx, func() { ports = c.spec.Ports })
 	return ports, err
 }
 
@@ -77,14 +67,14 @@ func (c *Control) entry(rt fib.Route, used bool) RouteEntry {
 			e.Hops = append(e.Hops, c.hop(h))
 		}
 	case fib.OnLink, fib.Local, fib.Broadcast:
-		e.PortName = c.names[rt.Port]
+		e.PortName = c.spec.Ports[rt.Port].Name
 	}
 	return e
 }
 
 func (c *Control) hop(h fib.Hop) HopEntry {
 	n, _ := c.neighbors.Lookup(h.Port, h.Gateway)
-	return HopEntry{h.Gateway, c.names[h.Port], h.Weight, n.State, n.State != neigh.Incomplete && n.State != neigh.Failed}
+	return HopEntry{h.Gateway, c.spec.Ports[h.Port].Name, h.Weight, n.State, n.State != neigh.Incomplete && n.State != neigh.Failed}
 }
 
 // Routes yields the routes of the prefixes within p, in the order of
@@ -169,7 +159,7 @@ func (c *Control) Lookup(ctx context.Context, a netip.Addr) (paths []PathEntry, 
 
 func (c *Control) paths(a *fib.Adjacency) (paths []PathEntry) {
 	if a.Action != fib.Group {
-		return []PathEntry{{*a, c.names[a.Port], 1}}
+		return []PathEntry{{*a, c.spec.Ports[a.Port].Name, 1}}
 	}
 	counts := make(map[uint32]int)
 	for _, n := range c.fib.BucketsOf(a) {
@@ -177,7 +167,7 @@ func (c *Control) paths(a *fib.Adjacency) (paths []PathEntry) {
 	}
 	for _, n := range slices.Sorted(maps.Keys(counts)) {
 		a := c.fib.Adj[n]
-		paths = append(paths, PathEntry{a, c.names[a.Port], float64(counts[n]) / fib.Buckets})
+		paths = append(paths, PathEntry{a, c.spec.Ports[a.Port].Name, float64(counts[n]) / fib.Buckets})
 	}
 	return paths
 }
@@ -235,7 +225,7 @@ func (c *Control) NeighborEntries(ctx context.Context) iter.Seq2[NeighborEntry, 
 					if e, since, more = next(); !more {
 						break
 					}
-					entries = append(entries, NeighborEntry{e, c.names[e.Port], now - since, c.spec.Ports[e.Port].Source})
+					entries = append(entries, NeighborEntry{e, c.spec.Ports[e.Port].Name, now - since, c.spec.Ports[e.Port].Source})
 				}
 			})
 			if err != nil {
@@ -249,17 +239,4 @@ func (c *Control) NeighborEntries(ctx context.Context) iter.Seq2[NeighborEntry, 
 			}
 		}
 	}
-}
-
-// portNames returns the names of ports by number: those of VLANs are DEVICE.ID.
-func portNames(devices []*dataplane.Port, ports []Port) []string {
-	names := make([]string, len(ports))
-	for i := range ports {
-		if p := &ports[i]; p.VLAN == 0 {
-			names[i] = devices[i].Name
-		} else {
-			names[i] = devices[p.On].Name + "." + strconv.Itoa(int(p.VLAN))
-		}
-	}
-	return names
 }

@@ -22,7 +22,6 @@ import (
 // and control, which do something when they are told and at no other time.
 type Stepped struct {
 	ports  []*dataplane.Port
-	names  []string // by port number, those of VLANs behind those of ports
 	spec   *control.Spec
 	router *dataplane.Router
 	ctl    *control.Control
@@ -59,17 +58,12 @@ func (r *Stepped) load(text string) error {
 	if r.spec, err = setup.Spec(cfg, r.ports); err != nil {
 		return err
 	}
-	r.names = nil
 	for _, p := range r.ports {
-		r.names = append(r.names, p.Name)
 		if f, ok := p.Device.(dataplane.AddressFilter); ok {
 			if err := f.SetAddrs(setup.Own(cfg)); err != nil {
 				return err
 			}
 		}
-	}
-	for _, v := range cfg.VLANs {
-		r.names = append(r.names, cfg.Ports[v.Port].Name)
 	}
 	if r.ctl == nil {
 		return r.Restart()
@@ -192,7 +186,8 @@ func (r *Stepped) Counters() (map[string]uint64, error) {
 // controlCounters adds the counters of control to c, but for messages about which
 // nothing is to be said.
 func (r *Stepped) controlCounters(c map[string]uint64) {
-	for i, name := range r.names {
+	for i := range r.spec.Ports {
+		name := r.spec.Ports[i].Name
 		add := func(v uint64, format string, args ...any) {
 			if v > 0 {
 				c[name+" "+fmt.Sprintf(format, args...)] += v

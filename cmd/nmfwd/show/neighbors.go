@@ -32,7 +32,7 @@ func (a *answer) neighbors(r *Request) error {
 		if err != nil {
 			return err
 		}
-		if !slices.ContainsFunc(entries, func(e control.PortEntry) bool { return e.Name == r.Arg }) {
+		if !slices.ContainsFunc(entries, func(e control.Port) bool { return e.Name == r.Arg }) {
 			return noPort(r, entries)
 		}
 	}

@@ -84,7 +84,7 @@ func (a *answer) ports(r *Request) error {
 }
 
 // noPort is the error of a request for a port that there is not.
-func noPort(r *Request, entries []control.PortEntry) error {
+func noPort(r *Request, entries []control.Port) error {
 	var have []string
 	for _, e := range entries {
 		have = append(have, e.Name)
@@ -93,7 +93,7 @@ func noPort(r *Request, entries []control.PortEntry) error {
 }
 
 // port describes port number i.
-func (a *answer) port(entries []control.PortEntry, i int, s *dataplane.Snapshot) *portDoc {
+func (a *answer) port(entries []control.Port, i int, s *dataplane.Snapshot) *portDoc {
 	e := &entries[i]
 	device := i
 	if e.VLAN != 0 {

@@ -63,9 +63,9 @@ func labSpec() *control.Spec {
 	return &control.Spec{
 		MaxNeighbors: 1000,
 		Ports: []control.Port{
-			{MAC: macA, MTU: 1500, Addrs: []netip.Prefix{prefix("198.18.0.205/24"), prefix("2001:2::205/64")}},
-			{MAC: macB, MTU: 9000, Addrs: []netip.Prefix{prefix("198.19.0.205/24")}},
-			{MAC: macB, MTU: 9000, Addrs: []netip.Prefix{prefix("10.1.0.1/24")}, VLAN: 100, On: 1},
+			{Name: "A", MAC: macA, MTU: 1500, Addrs: []netip.Prefix{prefix("198.18.0.205/24"), prefix("2001:2::205/64")}},
+			{Name: "B", MAC: macB, MTU: 9000, Addrs: []netip.Prefix{prefix("198.19.0.205/24")}},
+			{Name: "B.100", MAC: macB, MTU: 9000, Addrs: []netip.Prefix{prefix("10.1.0.1/24")}, VLAN: 100, On: 1},
 		},
 		Routes: []fib.Route{
 			via("0.0.0.0/0", "198.18.0.1", 0),
@@ -281,8 +281,8 @@ func TestGroup(t *testing.T) {
 			`{"gateway":"198.19.0.77","port":"B","weight":1,"neighbor":"incomplete","resolved":false},` +
 			`{"gateway":"198.19.0.203","port":"B","weight":1,"neighbor":"static","resolved":true}]}` + "\n"},
 		{"route 203.0.114.1", `203.0.114.1: flows share 2 paths
-  49.6% forward by A to 198.18.0.203 at 00:1b:21:c4:95:7a mtu 1500
-  50.4% forward by B to 198.19.0.203 at 00:1b:21:c4:95:7a mtu 9000
+  50.4% forward by A to 198.18.0.203 at 00:1b:21:c4:95:7a mtu 1500
+  49.6% forward by B to 198.19.0.203 at 00:1b:21:c4:95:7a mtu 9000
 PREFIX          ORIGIN  TYPE  USED  GATEWAY       PORT  NEIGHBOR    MTU
 203.0.114.0/24  static  via   yes   198.18.0.203  A     static        -
 203.0.114.0/24  static  via   yes   198.19.0.77   B     incomplete    -
