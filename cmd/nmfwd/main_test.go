@@ -79,7 +79,7 @@ func TestExitCodes(t *testing.T) {
 		{"capture that ends early", []string{"-c", good, "--pcap", "netmap:igb1=" + write(t, "cut.pcap", capture(frame(19, 64))[:60]) + ":"}, 65, "cut.pcap: unexpected EOF"},
 		{"capture for a port that is not there", []string{"-c", good, "--pcap", "igb9=:"}, 64, "igb9"},
 		{"capture that is not there", []string{"-c", good, "--pcap", "igb1=" + good + ".pcap:"}, 66, ".pcap"},
-		{"capture that is none", []string{"-c", good, "--pcap", "igb1=" + good + ":"}, 65, "routes.conf"},
+		{"capture that is none", []string{"-c", good, "--pcap", "igb1=" + good + ":"}, 65, "routes.conf: no capture file"},
 		{"import of nothing", []string{"import", "rc.conf", good + ".not"}, 66, "no such file"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
@@ -170,6 +170,51 @@ func TestReplay(t *testing.T) {
 	copy(f, []byte{0, 0x1b, 0x21, 0xc4, 0x95, 0x7b, 0, 0x0d, 0xb9, 0x41, 0xca, 0x3e})
 	if len(sent) != 24+16+60 || !bytes.Equal(sent[40:], f) {
 		t.Errorf("got a capture of %d bytes, % x; want one frame, % x", len(sent), sent, f)
+	}
+}
+
+// TestReplayOverwritesNothing: an output that is a file which the replay needs is
+// refused before any file is touched.
+func TestReplayOverwritesNothing(t *testing.T) {
+	text := capture(frame(19, 64))
+	for _, c := range []struct {
+		name   string
+		p1, p2 string // %s is the folder
+	}{
+		{"a later input", "%[1]s/a.pcap:%[1]s/b.pcap", "%[1]s/b.pcap:%[1]s/o.pcap"},
+		{"an earlier input", "%[1]s/a.pcap:", "%[1]s/b.pcap:%[1]s/../%[2]s/a.pcap"},
+		{"the own input", "%[1]s/a.pcap:%[1]s/soft.pcap", ":%[1]s/o.pcap"},
+		{"another output", "%[1]s/a.pcap:%[1]s/b.pcap", ":%[1]s/hard.pcap"},
+		{"another output that is not there", "%[1]s/a.pcap:%[1]s/o.pcap", ":%[1]s/./o.pcap"},
+		{"the configuration", "%[1]s/a.pcap:%[1]s/b.pcap", ":%[1]s/routes.conf"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			dir := t.TempDir()
+			files := map[string]string{"a.pcap": text, "b.pcap": text, "routes.conf": lab}
+			for name, text := range files {
+				if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o644); err != nil {
+					t.Fatal(err)
+				}
+			}
+			if err := errors.Join(os.Symlink("a.pcap", filepath.Join(dir, "soft.pcap")), os.Link(filepath.Join(dir, "b.pcap"), filepath.Join(dir, "hard.pcap"))); err != nil {
+				t.Fatal(err)
+			}
+			at := func(s string) string {
+				return strings.NewReplacer("%[1]s", dir, "%[2]s", filepath.Base(dir)).Replace(s)
+			}
+			_, stderr, code := nmfwd(t, "-c", filepath.Join(dir, "routes.conf"), "--pcap", "igb1="+at(c.p1), "--pcap", "igb2="+at(c.p2))
+			if code != exUsage || !strings.Contains(stderr, "--pcap") {
+				t.Errorf("exit code %d: %s", code, stderr)
+			}
+			for name, want := range files {
+				if got, err := os.ReadFile(filepath.Join(dir, name)); err != nil || string(got) != want {
+					t.Errorf("%s has %d bytes, want %d: %v", name, len(got), len(want), err)
+				}
+			}
+			if _, err := os.Stat(filepath.Join(dir, "o.pcap")); err == nil {
+				t.Error("an output was made")
+			}
+		})
 	}
 }
 

@@ -15,10 +15,10 @@ import (
 	"nmfwd/dataplane/memport"
 )
 
-// replay forwards capture files by cfg and prints the counters. Every port of
+// replay forwards capture files by cfg, from file path, and prints the counters. Every port of
 // cfg exists; those without a capture receive nothing. What is for a host goes
 // to hosts in memory, which forget it.
-func replay(cfg *config.Config, pcaps []string, log *slog.Logger) error {
+func replay(path string, cfg *config.Config, pcaps []string, log *slog.Logger) error {
 	var errs config.Errors
 	for _, p := range cfg.Devices() {
 		if p.AddrKernel {
@@ -31,27 +31,15 @@ func replay(cfg *config.Config, pcaps []string, log *slog.Logger) error {
 	if errs != nil {
 		return errs
 	}
-	files := make(map[string][2]string)
-	for _, s := range pcaps {
-		name, in, out, err := memport.SplitPcap(s)
-		if err != nil {
-			return coded{exUsage, fmt.Errorf("--pcap %s: %w", s, err)}
-		}
-		i := cfg.Port(name)
-		if i < 0 {
-			return coded{exUsage, fmt.Errorf("--pcap %s: the configuration has no port %s", s, name)}
-		}
-		name = cfg.Ports[i].Name
-		if _, ok := files[name]; ok {
-			return coded{exUsage, fmt.Errorf("--pcap %s: port %s is given twice", s, name)}
-		}
-		files[name] = [2]string{in, out}
+	files, err := replayFiles(path, cfg, pcaps)
+	if err != nil {
+		return coded{exUsage, err}
 	}
 	r := memport.NewReplay(4096, 1<<16)
 	var ports []*dataplane.Port
 	var hosts []*memport.Port
 	for _, p := range cfg.Devices() {
-		port, err := r.Open(memport.Config{Name: p.Name, MAC: p.MAC, MTU: p.MTU, MinFrame: 60}, files[p.Name][0], files[p.Name][1])
+		port, err := r.Open(memport.Config{Name: p.Name, MAC: p.MAC, MTU: p.MTU, MinFrame: 60}, files[p.Name].In, files[p.Name].Out)
 		if err != nil {
 			closePorts(ports, log)
 			return captureError(err)
@@ -70,11 +58,41 @@ func replay(cfg *config.Config, pcaps []string, log *slog.Logger) error {
 		}
 		ports = append(ports, port)
 	}
-	err := replayPorts(cfg, r, ports, hosts, log)
+	err = replayPorts(cfg, r, ports, hosts, log)
 	for _, p := range ports {
 		err = errors.Join(err, p.Device.Close())
 	}
 	return errors.Join(err, captureError(r.Err()))
+}
+
+// replayFiles returns what --pcap flags say, by port. What would overwrite a file
+// that the replay needs is an error.
+func replayFiles(path string, cfg *config.Config, pcaps []string) (map[string]memport.Pcap, error) {
+	files := make(map[string]memport.Pcap)
+	var all []memport.Pcap
+	for _, s := range pcaps {
+		p, err := memport.ParsePcap(s)
+		if err != nil {
+			return nil, fmt.Errorf("--pcap %s: %w", s, err)
+		}
+		i := cfg.Port(p.Port)
+		if i < 0 {
+			return nil, fmt.Errorf("--pcap %s: the configuration has no port %s", s, p.Port)
+		}
+		p.Port = cfg.Ports[i].Name
+		if _, ok := files[p.Port]; ok {
+			return nil, fmt.Errorf("--pcap %s: port %s is given twice", s, p.Port)
+		}
+		if memport.SameFile(p.Out, path) {
+			return nil, fmt.Errorf("--pcap %s: %s is the configuration", s, p.Out)
+		}
+		files[p.Port] = p
+		all = append(all, p)
+	}
+	if err := memport.Distinct(all); err != nil {
+		return nil, fmt.Errorf("--pcap: %w", err)
+	}
+	return files, nil
 }
 
 // captureError gives an error about a capture its exit code.

@@ -57,7 +57,7 @@ func (c *runCmd) Run() error {
 	}
 	log := slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: level}))
 	if len(c.Pcap) > 0 {
-		return replay(cfg, c.Pcap, log)
+		return replay(c.Config, cfg, c.Pcap, log)
 	}
 	if err := cfg.Resolve(kernelAddrs); err != nil {
 		return err

@@ -17,24 +17,27 @@ import (
 	"github.com/gopacket/gopacket/pcapgo"
 )
 
-// A source reads frames from a capture file.
-type source struct {
+// A Source reads frames from a capture of Ethernet frames: pcap of both byte
+// orders and both resolutions, or pcapng, each also gzipped.
+type Source struct {
 	name string
-	file *os.File
+	file *os.File // nil if it is the caller's
 	r    interface {
 		ZeroCopyReadPacketData() ([]byte, gopacket.CaptureInfo, error)
 	}
 	last time.Time
 }
 
-// openSource opens a capture of Ethernet frames: pcap of both byte orders and
-// both resolutions, or pcapng, each also gzipped.
-func openSource(name string) (*source, error) {
+// ErrNoCapture says that what was read is no capture of a known format.
+var ErrNoCapture = errors.New("no capture file: unknown magic number")
+
+// openSource opens a capture file.
+func openSource(name string) (*Source, error) {
 	f, err := os.Open(name)
 	if err != nil {
 		return nil, err // names the file
 	}
-	s, err := newSource(name, f)
+	s, err := NewSource(name, f)
 	if err != nil {
 		return nil, errors.Join(err, f.Close())
 	}
@@ -42,31 +45,37 @@ func openSource(name string) (*source, error) {
 	return s, nil
 }
 
-func newSource(name string, r io.Reader) (*source, error) {
+// NewSource returns a Source that reads from r. Errors begin with the name. What
+// is no capture of a known format is an error that wraps ErrNoCapture.
+func NewSource(name string, r io.Reader) (*Source, error) {
 	b := bufio.NewReader(r)
 	if m, err := b.Peek(2); err == nil && m[0] == 0x1f && m[1] == 0x8b {
 		z, err := gzip.NewReader(b)
 		if err != nil {
-			return nil, fmt.Errorf("%s: %w", name, err)
+			return nil, fmt.Errorf("%s: %w", name, eof(err))
 		}
 		b = bufio.NewReader(z)
 	}
 	m, err := b.Peek(4)
+	if err == io.EOF {
+		err = fmt.Errorf("%w: too short for a capture file", ErrNoCapture)
+	}
 	if err != nil {
-		if err == io.EOF {
-			err = errors.New("too short for a capture file")
-		}
 		return nil, fmt.Errorf("%s: %w", name, err)
 	}
-	s := &source{name: name}
-	if binary.BigEndian.Uint32(m) == 0x0a0d0d0a { // section header of pcapng
+	s := &Source{name: name}
+	switch binary.BigEndian.Uint32(m) {
+	case 0x0a0d0d0a: // section header of pcapng, the same in both byte orders
 		s.r, err = pcapgo.NewNgReader(b, pcapgo.NgReaderOptions{WantMixedLinkType: true, SkipUnknownVersion: true})
-	} else {
+	case 0xd4c3b2a1, 0xa1b2c3d4, // microseconds
+		0x4d3cb2a1, 0xa1b23c4d: // nanoseconds
 		var p *pcapgo.Reader
 		if p, err = pcapgo.NewReader(b); err == nil {
 			err = ethernet(p.LinkType()) // without the upper half, the FCS length
 		}
 		s.r = p
+	default:
+		err = ErrNoCapture
 	}
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", name, eof(err))
@@ -76,7 +85,7 @@ func newSource(name string, r io.Reader) (*source, error) {
 
 func ethernet(t layers.LinkType) error {
 	if t != layers.LinkTypeEthernet {
-		return fmt.Errorf("link type is %d (%v), only Ethernet (1) can be replayed", int(t), t)
+		return fmt.Errorf("link type is %d (%v), not Ethernet (1)", int(t), t)
 	}
 	return nil
 }
@@ -89,9 +98,9 @@ func eof(err error) error {
 	return err
 }
 
-// next returns the next frame as it was captured, and when. The frame is valid
+// Next returns the next frame as it was captured, and when. The frame is valid
 // until the next call. The error is io.EOF at the end of the file.
-func (s *source) next() ([]byte, time.Time, error) {
+func (s *Source) Next() ([]byte, time.Time, error) {
 	b, ci, err := s.r.ZeroCopyReadPacketData()
 	if err == io.EOF {
 		return nil, time.Time{}, err
@@ -112,7 +121,8 @@ func (s *source) next() ([]byte, time.Time, error) {
 	return b, s.last, nil
 }
 
-func (s *source) Close() error { return s.file.Close() }
+// close closes the file of openSource.
+func (s *Source) close() error { return s.file.Close() }
 
 // A Capture writes frames to a pcap file, with nanoseconds. Its methods may be
 // called from any goroutine.

@@ -148,12 +148,12 @@ func TestFaultChains(t *testing.T) {
 		if err := tapped.Flush(); err != nil {
 			t.Fatal(err)
 		}
-		src, err := newSource("tap", &file)
+		src, err := NewSource("tap", &file)
 		if err != nil {
 			t.Fatal(err)
 		}
 		for i, want := range got {
-			f, when, err := src.next()
+			f, when, err := src.Next()
 			if err != nil || !bytes.Equal(f, want) || when.Before(time.Unix(1000, 0)) {
 				t.Fatalf("seed %d, frame %d in the tap: %x at %v, %v; want %x", seed, i, f, when, err, want)
 			}
@@ -161,7 +161,7 @@ func TestFaultChains(t *testing.T) {
 				t.Fatalf("frame %d is broken: %x", seq, f)
 			}
 		}
-		if _, _, err := src.next(); err == nil {
+		if _, _, err := src.Next(); err == nil {
 			t.Error("the tap has more frames than were sent")
 		}
 		if len(got) < 100 {

@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"io"
 	"os"
-	"strings"
 	"sync"
 	"time"
 
@@ -26,6 +25,7 @@ type Replay struct {
 	when  []time.Time // of the frame in each buffer
 	now   time.Time   // of the last frame received
 	ports []*replayPort
+	files []Pcap
 	err   error // the first
 }
 
@@ -38,30 +38,11 @@ func NewReplay(n, stride int) *Replay {
 // Region returns the region of all ports.
 func (r *Replay) Region() *dataplane.Region { return r.region }
 
-// SplitPcap splits the value of a --pcap flag, NAME=IN:OUT. IN or OUT may be
-// missing or "-", for none.
-func SplitPcap(s string) (name, in, out string, err error) {
-	name, files, ok := strings.Cut(s, "=")
-	if !ok || name == "" {
-		return "", "", "", errors.New("want PORT=IN.pcap:OUT.pcap")
-	}
-	in, out, _ = strings.Cut(files, ":")
-	if strings.Contains(out, ":") {
-		return "", "", "", errors.New("more than two files, or a colon in a file name")
-	}
-	if none(in) && none(out) {
-		return "", "", "", errors.New("neither a capture to read nor one to write")
-	}
-	return name, in, out, nil
-}
-
-func none(file string) bool { return file == "" || file == "-" }
-
 // A replayPort is a port of a Replay, with one queue.
 type replayPort struct {
 	cfg    Config
 	replay *Replay
-	in     *source // nil: receives nothing, or no more
+	in     *Source // nil: receives nothing, or no more
 	frame  []byte  // of in, to be received next
 	when   time.Time
 	free   []uint32
@@ -85,16 +66,17 @@ func (r *Replay) Open(cfg Config, in, out string) (*dataplane.Port, error) {
 	fail := func(err error) (*dataplane.Port, error) {
 		return nil, errors.Join(fmt.Errorf("memport: port %s: %w", cfg.Name, err), p.Close())
 	}
-	var err error
+	files := append(r.files, Pcap{cfg.Name, in, out})
+	err := Distinct(files)
+	if err != nil {
+		return nil, fmt.Errorf("memport: %w", err)
+	}
 	if !none(in) {
 		if p.in, err = openSource(in); err != nil {
 			return fail(err)
 		}
 	}
 	if !none(out) {
-		if err := r.unused(out, p.in); err != nil {
-			return fail(err)
-		}
 		if p.outFile, err = os.Create(out); err != nil {
 			return fail(err)
 		}
@@ -106,35 +88,13 @@ func (r *Replay) Open(cfg Config, in, out string) (*dataplane.Port, error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	p.read()
-	r.ports = append(r.ports, p)
+	r.ports, r.files = append(r.ports, p), files
 	d := replayDescriptor{p}
 	return &dataplane.Port{
 		Info:   info(cfg),
 		Queues: queues(0, cfg.Owners.RX[0], cfg.Owners.TX[0], replayRX{p}, replayTX{p}, d),
 		Device: p,
 	}, nil
-}
-
-// unused returns an error if a port reads or writes the file out: creating it
-// would destroy what the other one needs.
-func (r *Replay) unused(out string, in *source) error {
-	st, err := os.Stat(out)
-	if err != nil || !st.Mode().IsRegular() {
-		return nil // Create says what is wrong
-	}
-	used := func(f *os.File) bool {
-		other, err := f.Stat()
-		return err == nil && os.SameFile(st, other)
-	}
-	if in != nil && used(in.file) {
-		return fmt.Errorf("%s: cannot read and write the same file", out)
-	}
-	for _, p := range r.ports {
-		if p.in != nil && used(p.in.file) || p.outFile != nil && used(p.outFile) {
-			return fmt.Errorf("%s: already used by port %s", out, p.cfg.Name)
-		}
-	}
-	return nil
 }
 
 // Done reports whether all frames of all inputs were received, or an error
@@ -169,13 +129,13 @@ func (p *replayPort) read() {
 		return
 	}
 	var err error
-	if p.frame, p.when, err = p.in.next(); err == nil {
+	if p.frame, p.when, err = p.in.Next(); err == nil {
 		return
 	}
 	if err != io.EOF {
 		p.replay.fail(p.cfg.Name, err)
 	}
-	if err := p.in.Close(); err != nil {
+	if err := p.in.close(); err != nil {
 		p.replay.fail(p.cfg.Name, err)
 	}
 	p.in = nil
@@ -304,7 +264,7 @@ func (p *replayPort) Counters(q int) dataplane.DeviceCounters {
 func (p *replayPort) Close() error {
 	var errs []error
 	if p.in != nil {
-		errs = append(errs, p.in.Close())
+		errs = append(errs, p.in.close())
 		p.in = nil
 	}
 	if p.outFile != nil {

@@ -5,7 +5,6 @@ import (
 	"compress/gzip"
 	"encoding/binary"
 	"errors"
-	"fmt"
 	"io"
 	"os"
 	"path/filepath"
@@ -101,10 +100,10 @@ func gzipped(b []byte) []byte {
 	return z.Bytes()
 }
 
-func readAll(s *source) ([]record, error) {
+func readAll(s *Source) ([]record, error) {
 	var recs []record
 	for {
-		f, when, err := s.next()
+		f, when, err := s.Next()
 		if err != nil {
 			if err == io.EOF {
 				err = nil
@@ -137,7 +136,7 @@ func TestFormats(t *testing.T) {
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
-			s, err := newSource("x", bytes.NewReader(tt.file))
+			s, err := NewSource("x", bytes.NewReader(tt.file))
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -311,7 +310,7 @@ func TestReplay(t *testing.T) {
 				t.Errorf("%s: frame %d at %v, %d bytes; want %v, %d", f.name, i, g.when, len(g.frame), w.when, len(w.frame))
 			}
 		}
-		s.Close()
+		s.close()
 	}
 }
 
@@ -447,7 +446,7 @@ func TestTimesNeverGoBack(t *testing.T) {
 		record{when: at(50, 0), frame: frame(1, 60)},
 		record{frame: frame(2, 60)}, // without a time
 		record{when: at(40, 0), frame: frame(3, 60)})
-	s, err := newSource("x", bytes.NewReader(in))
+	s, err := NewSource("x", bytes.NewReader(in))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -461,7 +460,7 @@ func TestTimesNeverGoBack(t *testing.T) {
 		c.Write(r.when, r.frame)
 	}
 	c.Flush()
-	s, err = newSource("y", &out)
+	s, err = NewSource("y", &out)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -470,33 +469,6 @@ func TestTimesNeverGoBack(t *testing.T) {
 		if !r.when.Equal(at(50, 0)) {
 			t.Errorf("frame %d at %v, want 50 s", i, r.when)
 		}
-	}
-}
-
-func TestSplitPcap(t *testing.T) {
-	tests := []struct{ in, name, rx, tx, err string }{
-		{"igb1=in.pcap:out.pcap", "igb1", "in.pcap", "out.pcap", ""},
-		{"igb1=in.pcap", "igb1", "in.pcap", "", ""},
-		{"igb1=in.pcap:", "igb1", "in.pcap", "", ""},
-		{"igb2=:out.pcap", "igb2", "", "out.pcap", ""},
-		{"igb2=-:out.pcap", "igb2", "-", "out.pcap", ""},
-		{"vale0:p1=a:b", "vale0:p1", "a", "b", ""},
-		{"igb1", "", "", "", "want PORT=IN"},
-		{"=a:b", "", "", "", "want PORT=IN"},
-		{"igb1=", "", "", "", "neither"},
-		{"igb1=-:-", "", "", "", "neither"},
-		{"igb1=a:b:c", "", "", "", "colon"},
-	}
-	for _, tt := range tests {
-		t.Run(tt.in, func(t *testing.T) {
-			name, rx, tx, err := SplitPcap(tt.in)
-			if got := fmt.Sprint(name, rx, tx); got != fmt.Sprint(tt.name, tt.rx, tt.tx) {
-				t.Errorf("got %q %q %q", name, rx, tx)
-			}
-			if (err == nil) != (tt.err == "") || err != nil && !strings.Contains(err.Error(), tt.err) {
-				t.Errorf("error %v, want %q", err, tt.err)
-			}
-		})
 	}
 }
 
@@ -513,7 +485,7 @@ func FuzzCapture(f *testing.F) {
 		if len(b) > 1 && b[0] == 0x1f && b[1] == 0x8b {
 			return // the decompressor is not ours
 		}
-		s, err := newSource("x", bytes.NewReader(b))
+		s, err := NewSource("x", bytes.NewReader(b))
 		if err != nil {
 			return
 		}
