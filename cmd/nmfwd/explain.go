@@ -12,17 +12,15 @@ import (
 	"os"
 	"strings"
 
-	"github.com/gopacket/gopacket/layers"
-	"github.com/gopacket/gopacket/pcapgo"
-
 	"nmfwd/cmd/nmfwd/explain"
 	"nmfwd/config"
+	"nmfwd/dataplane/memport"
 )
 
 type explainCmd struct {
 	Config string   `short:"c" required:"" placeholder:"FILE" help:"The configuration, routes.conf."`
 	Port   string   `arg:"" help:"The port that the frame comes in by."`
-	Frame  []string `arg:"" help:"The frame from its destination MAC address on, without FCS: in hexadecimal, blanks and colons do not matter; a capture file (pcap, pcapng), whose frames are explained one after another; or - for either on standard input."`
+	Frame  []string `arg:"" help:"The frame from its destination MAC address on, without FCS: in hexadecimal, blanks and colons do not matter; a capture file (pcap, pcapng, also gzipped), whose frames are explained one after another; or - for either on standard input."`
 }
 
 // Run prints what would become of the frames.
@@ -130,8 +128,8 @@ func readFrames(name string, b []byte) ([][]byte, error) {
 	fail := func(err error) ([][]byte, error) {
 		return nil, coded{exDataErr, fmt.Errorf("explain: %s: %w", name, err)}
 	}
-	next, link, err := openCapture(b)
-	if errors.Is(err, errNoCapture) {
+	r, err := memport.NewSource(name, bytes.NewReader(b))
+	if errors.Is(err, memport.ErrNoCapture) {
 		f, err := parseFrame(string(b))
 		if err != nil {
 			return fail(errors.New("neither a capture nor a frame in hexadecimal"))
@@ -139,51 +137,23 @@ func readFrames(name string, b []byte) ([][]byte, error) {
 		return [][]byte{f}, nil
 	}
 	if err != nil {
-		return fail(err)
-	}
-	if link != layers.LinkTypeEthernet {
-		return fail(fmt.Errorf("a capture of %v, not of Ethernet", link))
+		return nil, coded{exDataErr, fmt.Errorf("explain: %w", err)}
 	}
 	var frames [][]byte
 	for {
-		f, err := next()
+		f, _, err := r.Next()
 		switch {
 		case err == io.EOF && len(frames) == 0:
 			return fail(errors.New("a capture without frames"))
 		case err == io.EOF:
 			return frames, nil
 		case err != nil:
-			return fail(fmt.Errorf("frame %d: %w", len(frames)+1, err))
+			return nil, coded{exDataErr, fmt.Errorf("explain: frame %d: %w", len(frames)+1, err)}
 		case len(f) == 0:
 			return fail(fmt.Errorf("frame %d: empty", len(frames)+1))
 		}
-		frames = append(frames, f)
+		frames = append(frames, bytes.Clone(f))
 	}
-}
-
-var errNoCapture = errors.New("not a capture")
-
-// openCapture returns what reads the frames of a capture, and their link type.
-func openCapture(b []byte) (next func() ([]byte, error), link layers.LinkType, err error) {
-	if len(b) < 4 {
-		return nil, 0, errNoCapture
-	}
-	switch [4]byte(b) {
-	case [4]byte{0x0a, 0x0d, 0x0d, 0x0a}: // pcapng, the same in both byte orders
-		r, err := pcapgo.NewNgReader(bytes.NewReader(b), pcapgo.DefaultNgReaderOptions)
-		if err != nil {
-			return nil, 0, err
-		}
-		return func() ([]byte, error) { f, _, err := r.ReadPacketData(); return f, err }, r.LinkType(), nil
-	case [4]byte{0xd4, 0xc3, 0xb2, 0xa1}, [4]byte{0xa1, 0xb2, 0xc3, 0xd4}, // microseconds
-		[4]byte{0x4d, 0x3c, 0xb2, 0xa1}, [4]byte{0xa1, 0xb2, 0x3c, 0x4d}: // nanoseconds
-		r, err := pcapgo.NewReader(bytes.NewReader(b))
-		if err != nil {
-			return nil, 0, err
-		}
-		return func() ([]byte, error) { f, _, err := r.ReadPacketData(); return f, err }, r.LinkType(), nil
-	}
-	return nil, 0, errNoCapture
 }
 
 // parseFrame reads a frame in hexadecimal. Blanks, colons, 0x in front and

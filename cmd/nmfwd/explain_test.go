@@ -2,6 +2,7 @@ package main
 
 import (
 	"bytes"
+	"compress/gzip"
 	"errors"
 	"os"
 	"os/exec"
@@ -9,6 +10,10 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/gopacket/gopacket"
+	"github.com/gopacket/gopacket/layers"
+	"github.com/gopacket/gopacket/pcapgo"
 
 	"nmfwd/dataplane/memport"
 )
@@ -49,6 +54,15 @@ func TestExplain(t *testing.T) {
 		t.Fatal(err)
 	}
 	pcap := write(t, "two.pcap", b.String())
+	zipped := write(t, "two.pcap.gz", gzipped(t, b.Bytes()))
+	var ng bytes.Buffer
+	w, err := pcapgo.NewNgWriter(&ng, layers.LinkTypeEthernet)
+	if err == nil {
+		err = errors.Join(w.WritePacket(gopacket.CaptureInfo{CaptureLength: len(raw), Length: len(raw)}, raw), w.Flush())
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
 	broken := write(t, "broken.pcap", b.String()[:b.Len()-1])
 	for _, tt := range []struct {
 		name  string
@@ -65,6 +79,10 @@ func TestExplain(t *testing.T) {
 		{"standard input", conf, []string{"igb1", "-"}, "# a frame\n" + frame60[:40] + "\n" + frame60[40:] + "\n", "forwarded by igb2", 1, 0},
 		{"capture", conf, []string{"igb1", pcap}, "", "forwarded by igb2", 2, 0},
 		{"capture on standard input", conf, []string{"igb1", "-"}, b.String(), "forwarded by igb2", 2, 0},
+		{"gzipped capture", conf, []string{"igb1", zipped}, "", "forwarded by igb2", 2, 0},
+		{"gzipped capture on standard input", conf, []string{"igb1", "-"}, gzipped(t, b.Bytes()), "forwarded by igb2", 2, 0},
+		{"pcapng", conf, []string{"igb1", write(t, "one.pcapng", ng.String())}, "", "forwarded by igb2", 1, 0},
+		{"gzipped pcapng", conf, []string{"igb1", write(t, "one.pcapng.gz", gzipped(t, ng.Bytes()))}, "", "forwarded by igb2", 1, 0},
 		{"the line of the route", conf, []string{"igb1", frame60}, "", "static, " + conf + ":4:1", 1, 0},
 		{"dropped", conf, []string{"igb2", frame60}, "", "dropped (not_our_mac)", 1, 0},
 		{"short", conf, []string{"igb1", "00"}, "", "dropped (truncated)", 1, 0},
@@ -80,6 +98,8 @@ func TestExplain(t *testing.T) {
 		{"bad configuration", write(t, "bad.conf", "prot igb1\n"), []string{"igb1", frame60}, "", "bad.conf:1:1", 1, exDataErr},
 		{"empty configuration", write(t, "empty.conf", "# nothing\n"), []string{"igb1", frame60}, "", "no port line", 1, exDataErr},
 		{"broken capture", conf, []string{"igb1", broken}, "", "frame 2", 1, exDataErr},
+		{"gzipped capture that was cut", conf, []string{"igb1", write(t, "cut.gz", gzipped(t, b.Bytes())[:40])}, "", "cut.gz: unexpected EOF", 1, exDataErr},
+		{"capture of no Ethernet", conf, []string{"igb1", write(t, "raw.pcap", b.String()[:20]+"\x65"+b.String()[21:])}, "", "raw.pcap: link type is 101", 1, exDataErr},
 		{"no capture", conf, []string{"igb1", conf}, "", "neither a capture nor", 1, exDataErr},
 		{"empty standard input", conf, []string{"igb1", "-"}, "", "neither a capture nor", 1, exDataErr},
 	} {
@@ -97,6 +117,18 @@ func TestExplain(t *testing.T) {
 			}
 		})
 	}
+}
+
+// gzipped returns b compressed.
+func gzipped(t *testing.T, b []byte) string {
+	t.Helper()
+	var z bytes.Buffer
+	w := gzip.NewWriter(&z)
+	_, err := w.Write(b)
+	if err := errors.Join(err, w.Close()); err != nil {
+		t.Fatal(err)
+	}
+	return z.String()
 }
 
 // FuzzReadFrames reads arbitrary bytes as frames.
