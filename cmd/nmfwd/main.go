@@ -22,6 +22,7 @@ type cli struct {
 	Restore restoreCmd       `cmd:"" help:"Give a port back the settings that it had before an nmfwd that was killed."`
 	Show    showCmd          `cmd:"" help:"Show what a running nmfwd does."`
 	Reload  reloadCmd        `cmd:"" help:"Have a running nmfwd read its configuration again, and wait for the result."`
+	Sync    syncCmd          `cmd:"" help:"Wait until a running nmfwd uses all routes, neighbors and links that the system had before."`
 	Explain explainCmd       `cmd:"" help:"Say step by step what would become of a frame, and why; no port is opened."`
 	Import  importCmd        `cmd:"" help:"Print the routes.conf that another system's configuration means."`
 	Version kong.VersionFlag `help:"Print the version and exit."`

@@ -132,6 +132,11 @@ type reloadCmd struct{ socketFlags }
 // Run has nmfwd reload and waits for the result.
 func (c *reloadCmd) Run() error { return c.ask(show.Request{Command: "reload"}) }
 
+type syncCmd struct{ socketFlags }
+
+// Run waits until all is in use that the system told before.
+func (c *syncCmd) Run() error { return c.ask(show.Request{Command: "sync"}) }
+
 // listenControl makes the control socket. Without a line that names it nmfwd
 // starts even if it cannot be had, and returns nil.
 func listenControl(cfg *config.Config, log *slog.Logger) (*show.Server, error) {
@@ -153,7 +158,7 @@ func listenControl(cfg *config.Config, log *slog.Logger) (*show.Server, error) {
 // source is what the control socket shows.
 func (d *daemon) source() show.Source {
 	s := show.Source{
-		Snapshot: d.router.Snapshot, Ports: d.ports, Control: d.ctl, Tables: d.tables, Status: d.status, Reload: d.askReload, Code: exitCode,
+		Snapshot: d.router.Snapshot, Ports: d.ports, Control: d.ctl, Tables: d.tables, Status: d.status, Reload: d.askReload, Code: exitCode, Sync: d.sync,
 		Devices: make([]show.Device, len(d.ports)),
 	}
 	changes := d.settings.Changes()
@@ -182,6 +187,21 @@ func (d *daemon) askReload(ctx context.Context) (string, error) {
 	case <-ctx.Done():
 		return "", ctx.Err()
 	}
+}
+
+// sync returns when all is in use that the system told before.
+func (d *daemon) sync(ctx context.Context) error {
+	if d.neighbors != nil {
+		if err := d.neighbors.Sync(); err != nil {
+			return err
+		}
+	}
+	if d.routes != nil {
+		if err := d.routes.Sync(ctx); err != nil {
+			return err
+		}
+	}
+	return d.ctl.Sync(ctx)
 }
 
 // status is what the daemon knows of itself.

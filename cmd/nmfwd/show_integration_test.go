@@ -63,6 +63,7 @@ func TestShow(t *testing.T) {
 		}
 	}
 	says(0, "reloads         0, and 0 refused", "show", "-c", b.conf)
+	says(0, "", "sync", "-s", socket)
 	says(exUsage, "there are lan0, lan1", show("ports lan2")...)
 	says(exUsage, "--longer", show("status --longer")...)
 	says(exUsage, "can't be used together", "show", "-s", socket, "-c", b.conf)

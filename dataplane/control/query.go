@@ -31,6 +31,29 @@ func (c *Control) query(ctx context.Context, f func()) error {
 	}
 }
 
+// Sync returns when all is in use that there was before: the state of the links,
+// what the feed of routes and the System that finds out neighbors had to tell, and
+// what workers had given. It may be called from any goroutine.
+func (c *Control) Sync(ctx context.Context) error {
+	return c.query(ctx, func() {
+		c.watchLinks()
+		c.router.Punts(c.punt)
+		if c.system != nil {
+			c.follow()
+		}
+		for more := true; more; {
+			select {
+			case <-c.routesReady():
+				c.followRoutes()
+			default:
+				more = false
+			}
+		}
+		c.hostRouter.next = c.now()
+		c.settle(true)
+	})
+}
+
 // PortEntries returns the ports by number, not to be changed. It may be called from
 // any goroutine.
 func (c *Control) PortEntries(ctx context.Context) (ports []Port, err error) {

@@ -234,3 +234,43 @@ func TestKernelRouteRefused(t *testing.T) {
 	k.set(kernelVia("203.0.113.0/24", "198.18.0.203", 0))
 	r.follows("right again", "203.0.113.1", "forward 198.18.0.203 port 0")
 }
+
+// TestSync: when Sync returns, all that a feed had to tell is in use, more of it
+// than is taken at once.
+func TestSync(t *testing.T) {
+	r, k := newKernelRig(t)
+	ctx, cancel := context.WithCancel(t.Context())
+	done := make(chan struct{})
+	go func() { defer close(done); r.Control.Run(ctx) }()
+	defer func() { cancel(); <-done }()
+	for range 5 {
+		if err := r.query(ctx, func() {
+			for i := range 3 * routesAtOnce {
+				p := netip.PrefixFrom(netip.AddrFrom4([4]byte{20, 0, byte(i >> 8), byte(i)}), 32)
+				k.set(fib.Route{Prefix: p, Kind: fib.Blackhole})
+			}
+		}); err != nil {
+			t.Fatal(err)
+		}
+		if err := r.Sync(ctx); err != nil {
+			t.Fatal(err)
+		}
+		a := netip.AddrFrom4([4]byte{20, 0, 2, 255})
+		if got := r.router.State().FIB.Lookup(a).Action; got != fib.Blackhole {
+			t.Fatalf("packets to %v: %v, want blackhole", a, got)
+		}
+		if err := r.query(ctx, func() {
+			for p := range k.routes {
+				k.set(fib.Route{Prefix: p})
+			}
+		}); err != nil {
+			t.Fatal(err)
+		}
+		if err := r.Sync(ctx); err != nil {
+			t.Fatal(err)
+		}
+		if got := r.router.State().FIB.Lookup(a).Action; got != fib.NoRoute {
+			t.Fatalf("packets to %v: %v, want no route", a, got)
+		}
+	}
+}

@@ -200,3 +200,28 @@ func (b *bed) flood() error {
 		return nil
 	})
 }
+
+// TestSync: after Sync Take has all that the system had said before.
+func TestSync(t *testing.T) {
+	b := newBed(t)
+	b.open()
+	for i := range 60 {
+		if i%2 == 0 {
+			b.ip("neigh", "add", "198.18.0.9", "lladdr", peerMAC.String(), "dev", "p", "nud", "permanent")
+		} else {
+			b.ip("neigh", "del", "198.18.0.9", "dev", "p")
+		}
+		if err := b.table.Sync(); err != nil {
+			t.Fatal(err)
+		}
+		var got []neigh.Update
+		b.table.Take(func(u neigh.Update) {
+			if u.Key == key("198.18.0.9") {
+				got = append(got, u)
+			}
+		})
+		if len(got) != 1 || got[0].Gone != (i%2 == 1) {
+			t.Fatalf("change %d: the table says %v", i, got)
+		}
+	}
+}

@@ -28,3 +28,6 @@ func (t *Table) Take(f func(neigh.Update)) { t.take(f) }
 
 // Ask returns an error that wraps errors.ErrUnsupported.
 func (t *Table) Ask(neigh.Key) error { return errors.ErrUnsupported }
+
+// Sync returns an error that wraps errors.ErrUnsupported.
+func (t *Table) Sync() error { return errors.ErrUnsupported }

@@ -23,6 +23,7 @@
 package routes
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"sync"
@@ -46,6 +47,7 @@ const (
 
 // Errors of systems.
 var (
+	errNothing     = errors.New("nothing has changed")
 	errLost        = errors.New("changes were lost")
 	errClosed      = errors.New("closed")
 	errInterrupted = errors.New("the list changed while it was read")
@@ -53,8 +55,12 @@ var (
 
 // A system has the routes.
 type system interface {
-	// read waits for what changes and returns the length of what it wrote to b.
-	// The error wraps errLost if something was lost.
+	// wait returns when there is something to read.
+	wait() error
+
+	// read takes what the system said, without waiting, and returns the length of
+	// what it wrote to b. The error wraps errNothing if there is nothing, errLost if
+	// something was lost.
 	read(b []byte) (int, error)
 
 	// list calls do for parts of a list of all that there is. The error wraps
@@ -64,7 +70,7 @@ type system interface {
 	// take takes what read or list gave to t.
 	take(t *table, b []byte) error
 
-	// stop makes read return.
+	// stop makes wait return.
 	stop() error
 
 	// close frees what there is, when nothing else is called any more.
@@ -92,8 +98,12 @@ type Table struct {
 	sys   system
 	watch Watcher
 	news  news
+	syncs chan chan struct{} // who waits in Sync
 	done  chan struct{}
 	tasks sync.WaitGroup
+
+	reading sync.Mutex // held by who takes what the system said to news
+	buf     []byte     // guarded by reading
 
 	mu    sync.Mutex // guards table
 	table *table
@@ -124,7 +134,7 @@ func Read(ports map[string]uint16) ([]fib.Route, Report, error) {
 }
 
 func open(sys system, ports map[string]uint16, watch Watcher) (*Table, error) {
-	t := &Table{sys: sys, watch: watch, news: news{ready: make(chan struct{}, 1)}, done: make(chan struct{}), table: newTable(ports)}
+	t := &Table{sys: sys, watch: watch, news: news{ready: make(chan struct{}, 1)}, syncs: make(chan chan struct{}), done: make(chan struct{}), buf: make([]byte, 1<<16), table: newTable(ports)}
 	t.tasks.Go(t.read)
 	r := Report{First: true}
 	err := errInterrupted
@@ -179,29 +189,69 @@ func (t *Table) remove(f *Feed) {
 	}
 }
 
+// Sync returns when feeds have all that the system said before. A list that is due
+// is made at once.
+func (t *Table) Sync(ctx context.Context) error {
+	if err := t.drain(); err != nil {
+		return fmt.Errorf("routes: %w", err)
+	}
+	done := make(chan struct{})
+	select {
+	case t.syncs <- done:
+	case <-t.done:
+		return fmt.Errorf("routes: %w", errClosed)
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+	select {
+	case <-done:
+		return nil
+	case <-t.done:
+		return fmt.Errorf("routes: %w", errClosed)
+	}
+}
+
 // read reads what the system says until Close.
 func (t *Table) read() {
-	b := make([]byte, 1<<16)
 	for {
-		n, err := t.sys.read(b)
+		err := t.sys.wait()
+		if err == nil {
+			err = t.drain()
+		}
 		if t.closed() {
 			return
 		}
-		switch {
-		case err == nil:
-			t.news.add(b[:n])
-		case errors.Is(err, errLost):
-			t.news.lose()
-		default:
-			t.watch.Failed(fmt.Errorf("routes: %w", err))
-			t.news.lose()
-			select {
-			case <-t.done:
-				return
-			case <-time.After(rest):
-			}
+		if err == nil {
+			continue
+		}
+		t.watch.Failed(fmt.Errorf("routes: %w", err))
+		t.news.lose()
+		select {
+		case <-t.done:
+			return
+		case <-time.After(rest):
 		}
 	}
+}
+
+// drain takes to news all that the system said, without waiting for more.
+func (t *Table) drain() error {
+	t.reading.Lock()
+	defer t.reading.Unlock()
+	for !t.closed() {
+		n, err := t.sys.read(t.buf)
+		switch {
+		case err == nil:
+			t.news.add(t.buf[:n])
+		case errors.Is(err, errLost):
+			t.news.lose()
+		case errors.Is(err, errNothing):
+			return nil
+		default:
+			return err
+		}
+	}
+	return nil
 }
 
 // run takes to the table what was read, and lists where that is not enough.
@@ -212,31 +262,46 @@ func (t *Table) run() {
 	lost := false
 	pause := rest
 	last := time.Now()
-	for {
-		select {
-		case <-t.done:
-			return
-		case <-due.C:
-			waiting = false
-			r := Report{Lost: lost}
-			began := time.Now()
-			err := t.list(&r)
-			last = time.Now()
-			pause = max(rest, restShare*last.Sub(began))
-			switch {
-			case err == nil:
-				lost = false
-				t.watch.Listed(r)
-			case !errors.Is(err, errInterrupted) && !t.closed():
-				t.watch.Failed(fmt.Errorf("routes: list: %w", err))
-			}
-		case <-t.news.ready:
-		}
+	take := func() {
 		parts, gap := t.news.take()
 		lost = lost || gap
 		if err := t.take(parts); err != nil {
 			t.watch.Failed(fmt.Errorf("routes: %w", err))
 			lost = true
+		}
+	}
+	list := func() {
+		r := Report{Lost: lost}
+		began := time.Now()
+		err := t.list(&r)
+		last = time.Now()
+		pause = max(rest, restShare*last.Sub(began))
+		switch {
+		case err == nil:
+			lost = false
+			t.watch.Listed(r)
+		case !errors.Is(err, errInterrupted) && !t.closed():
+			t.watch.Failed(fmt.Errorf("routes: list: %w", err))
+		}
+	}
+	for {
+		var synced chan struct{}
+		select {
+		case <-t.done:
+			return
+		case <-due.C:
+			waiting = false
+			list()
+		case synced = <-t.syncs:
+		case <-t.news.ready:
+		}
+		take()
+		if synced != nil {
+			for i := 0; i < listTries && (lost || t.wantsList()); i++ {
+				list()
+				take()
+			}
+			close(synced)
 		}
 		if !waiting && (lost || t.wantsList()) {
 			waiting = true

@@ -288,3 +288,35 @@ func TestLost(t *testing.T) {
 		t.Errorf("the list after the loss: %+v", r)
 	}
 }
+
+// TestSync: after Sync a feed has all that the system had said before, also what
+// only a list can tell, and nobody waited.
+func TestSync(t *testing.T) {
+	b := newBed(t)
+	b.open()
+	sync := func() {
+		t.Helper()
+		if err := b.table.Sync(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		b.have.take(b.feed)
+	}
+	const prefix = "203.0.113.0/24"
+	for i := range 60 {
+		verb, want := "add", true
+		if i%2 == 1 {
+			verb, want = "del", false
+		}
+		b.ip("route " + verb + " " + prefix + " via 198.18.0.2")
+		sync()
+		if _, ok := b.have[netip.MustParsePrefix(prefix)]; ok != want {
+			t.Fatalf("after %s number %d: the feed has told of it: %t, want %t", verb, i, ok, want)
+		}
+	}
+	b.ip("route add " + prefix + " via 198.18.0.2")
+	b.ip("link set dev a down") // routes go with it, of which Linux tells nothing in IPv4
+	sync()
+	if got, want := b.have.String(), b.now(); got != want {
+		t.Errorf("without an interface: got\n%swant\n%s", cut(got), cut(want))
+	}
+}

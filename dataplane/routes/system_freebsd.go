@@ -42,16 +42,21 @@ func (s *rtsock) stop() error { return s.changes.Close() }
 
 func (s *rtsock) close() error { return nil }
 
+func (s *rtsock) wait() error { return waitReadable(s.conn) }
+
 // read reads a message. Where the buffer is full the system drops further ones:
 // what is lost shows only as ENOBUFS.
 func (s *rtsock) read(b []byte) (n int, err error) {
-	rerr := s.conn.Read(func(fd uintptr) bool {
-		n, err = unix.Read(int(fd), b)
-		return err != unix.EAGAIN && err != unix.EINTR
+	rerr := s.conn.Control(func(fd uintptr) {
+		for err = unix.EINTR; err == unix.EINTR; {
+			n, err = unix.Read(int(fd), b)
+		}
 	})
 	switch {
 	case rerr != nil:
 		return 0, rerr
+	case err == unix.EAGAIN:
+		return 0, errNothing
 	case err == unix.ENOBUFS:
 		return 0, errLost
 	}

@@ -97,14 +97,15 @@ func (n *netlink) close() error {
 	return unix.Close(n.lists)
 }
 
+func (n *netlink) wait() error { return waitReadable(n.conn) }
+
 func (n *netlink) read(b []byte) (length int, err error) {
-	rerr := n.conn.Read(func(fd uintptr) bool {
-		length, err = receive(int(fd), b)
-		return err != unix.EAGAIN
-	})
+	rerr := n.conn.Control(func(fd uintptr) { length, err = receive(int(fd), b) })
 	switch {
 	case rerr != nil:
 		return 0, rerr
+	case err == unix.EAGAIN:
+		return 0, errNothing
 	case err == unix.ENOBUFS:
 		return 0, errLost
 	}

@@ -72,6 +72,7 @@ var commands = map[string]command{
 	"workers":   {run: (*answer).workers},
 	"unused":    {flags: []string{"for"}, run: (*answer).unused},
 	"reload":    {run: (*answer).reload},
+	"sync":      {run: (*answer).sync},
 }
 
 // ParseRequest reads a request without its end of line.

@@ -40,6 +40,9 @@ type Source struct {
 	// called by several goroutines at once.
 	Reload func(context.Context) (string, error)
 	Code   func(error) int // the exit code for an error of Reload
+
+	// Sync returns when all is in use that the system told before.
+	Sync func(context.Context) error
 }
 
 // A Device is what is known of the interface behind a port from when it was

@@ -121,6 +121,7 @@ func start(t *testing.T, spec *control.Spec, change func(*lab)) *lab {
 		},
 		Reload: func(context.Context) (string, error) { return "reloaded", nil },
 		Code:   func(error) int { return 65 },
+		Sync:   func(context.Context) error { return nil },
 	}
 	if change != nil {
 		change(l)
@@ -553,6 +554,20 @@ func TestReload(t *testing.T) {
 	fail = true
 	var e *Error
 	if _, err := l.ask("reload"); !errors.As(err, &e) || e.Code != 65 || e.Text != bad {
+		t.Errorf("got %v", err)
+	}
+}
+
+// TestSync says nothing, or what went wrong.
+func TestSync(t *testing.T) {
+	var fail error
+	l := start(t, labSpec(), func(l *lab) { l.source.Sync = func(context.Context) error { return fail } })
+	if got := l.must("sync"); got != "" {
+		t.Errorf("got %q", got)
+	}
+	fail = errors.New("routes: closed")
+	var e *Error
+	if _, err := l.ask("sync"); !errors.As(err, &e) || e.Code != CodeSystem || e.Text != "routes: closed" {
 		t.Errorf("got %v", err)
 	}
 }

@@ -108,3 +108,12 @@ func (a *answer) reload(*Request) error {
 	}
 	return a.note("%s", said)
 }
+
+// sync waits until all is in use that the system told before. People are told by
+// its end.
+func (a *answer) sync(*Request) error {
+	if err := a.source.Sync(a.ctx); err != nil || !a.json {
+		return err
+	}
+	return a.item(map[string]string{"result": "synced"})
+}
