@@ -53,6 +53,10 @@ func logRoutes(log *slog.Logger, r routes.Report) {
 		why = "start"
 	case r.Lost:
 		why = "changes were lost"
+	case r.Asked:
+		why = "reload"
+	case r.Timed:
+		return // it comes again and again
 	}
 	log.Info("routes of the system", "listed_for", why, "ipv4", r.Routes[0], "ipv6", r.Routes[1], "left_to_host", r.Host, "took", r.Took.Round(time.Millisecond))
 	for o, n := range r.Odd {

@@ -456,6 +456,11 @@ func (d *daemon) tryReload(ctx context.Context) (*config.Config, error) {
 	if err != nil {
 		return nil, err
 	}
+	if d.routes != nil {
+		if err := d.routes.Refresh(ctx); err != nil {
+			d.log.Error("routes of the system: as they were before the reload", "err", err)
+		}
+	}
 	spec.Kernel = feed(d.routes)
 	// While both configurations may be in use, what either one calls its own
 	// stays with the host.

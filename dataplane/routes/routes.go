@@ -17,9 +17,13 @@
 // One goroutine reads what the system says, so that little is lost, and one takes
 // it to the table, which a lock guards. What changes goes to feeds, one for each
 // reader, and waits there: at most one change for each prefix, however long
-// nobody looks. Whatever may have been missed is found by a new list of all, which
-// changes only what differs. The subscription is older than any list, and what it
-// tells is taken after the list: it is the end of each story that counts.
+// nobody looks.
+//
+// Whatever may have been missed is found by a new list of all, which changes only
+// what differs. A list begins when everything older has been read or thrown away,
+// and what is read from then on is taken after it, all of it and in order: it is
+// the end of each story that counts. So after a loss the socket is emptied first,
+// for the loss is told before what still waits there.
 package routes
 
 import (
@@ -41,7 +45,9 @@ const (
 	rest      = 100 * time.Millisecond
 	restShare = 4
 
-	listTries = 5        // for the first list
+	compareShare = 20 // and the same of lists that nothing calls for
+
+	listTries = 5        // for a list that somebody waits for
 	maxNews   = 64 << 20 // bytes of changes that wait; there is a new list if they are more
 )
 
@@ -60,8 +66,12 @@ type system interface {
 
 	// read takes what the system said, without waiting, and returns the length of
 	// what it wrote to b. The error wraps errNothing if there is nothing, errLost if
-	// something was lost.
+	// something was lost, before or after what can still be read.
 	read(b []byte) (int, error)
+
+	// compare returns how often to look for what was lost without an error, 0 for
+	// never.
+	compare() time.Duration
 
 	// list calls do for parts of a list of all that there is. The error wraps
 	// errInterrupted if it is not complete for others changed it.
@@ -85,6 +95,8 @@ type Report struct {
 	Took   time.Duration // to list them
 	First  bool          // at the start
 	Lost   bool          // changes were lost before
+	Asked  bool          // somebody asked for it
+	Timed  bool          // the system may have lost changes and not have said so
 }
 
 // A Watcher is told what an operator may want to know.
@@ -99,11 +111,14 @@ type Table struct {
 	watch Watcher
 	news  news
 	syncs chan chan struct{} // who waits in Sync
+	asked chan chan error    // who waits in Refresh
 	done  chan struct{}
 	tasks sync.WaitGroup
 
 	reading sync.Mutex // held by who takes what the system said to news
 	buf     []byte     // guarded by reading
+
+	emptying sync.Mutex // held while what waits after a loss is thrown away
 
 	mu    sync.Mutex // guards table
 	table *table
@@ -134,19 +149,24 @@ func Read(ports map[string]uint16) ([]fib.Route, Report, error) {
 }
 
 func open(sys system, ports map[string]uint16, watch Watcher) (*Table, error) {
-	t := &Table{sys: sys, watch: watch, news: news{ready: make(chan struct{}, 1)}, syncs: make(chan chan struct{}), done: make(chan struct{}), buf: make([]byte, 1<<16), table: newTable(ports)}
+	t := &Table{sys: sys, watch: watch, news: news{ready: make(chan struct{}, 1)}, syncs: make(chan chan struct{}), asked: make(chan chan error), done: make(chan struct{}), buf: make([]byte, 1<<16), table: newTable(ports)}
 	t.tasks.Go(t.read)
 	r := Report{First: true}
-	err := errInterrupted
-	for i := 0; i < listTries && errors.Is(err, errInterrupted); i++ {
-		err = t.list(&r)
-	}
-	if err != nil {
+	if err := t.insist(&r); err != nil {
 		return nil, errors.Join(fmt.Errorf("routes: list: %w", err), t.stop())
 	}
 	watch.Listed(r)
 	t.tasks.Go(t.run)
 	return t, nil
+}
+
+// insist lists until it succeeds, a few times at most.
+func (t *Table) insist(r *Report) error {
+	err := errInterrupted
+	for i := 0; i < listTries && errors.Is(err, errInterrupted); i++ {
+		err = t.list(r)
+	}
+	return err
 }
 
 // Close ends following.
@@ -211,6 +231,20 @@ func (t *Table) Sync(ctx context.Context) error {
 	}
 }
 
+// Refresh makes the table what the system has, by a list of all of it, and returns
+// when feeds have it. Nothing has to be known to be missing.
+func (t *Table) Refresh(ctx context.Context) error {
+	done := make(chan error, 1)
+	select {
+	case t.asked <- done:
+		return <-done
+	case <-t.done:
+		return fmt.Errorf("routes: %w", errClosed)
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
 // read reads what the system says until Close.
 func (t *Table) read() {
 	for {
@@ -234,16 +268,29 @@ func (t *Table) read() {
 	}
 }
 
-// drain takes to news all that the system said, without waiting for more.
+// drain takes to news all that the system said, without waiting for more. After a
+// loss it throws away what there is: that is not whole, and older than the list
+// that will be made.
 func (t *Table) drain() error {
 	t.reading.Lock()
 	defer t.reading.Unlock()
+	lost := false
+	defer func() {
+		if lost {
+			t.emptying.Unlock()
+		}
+	}()
 	for !t.closed() {
 		n, err := t.sys.read(t.buf)
 		switch {
+		case err == nil && lost:
 		case err == nil:
 			t.news.add(t.buf[:n])
 		case errors.Is(err, errLost):
+			if !lost {
+				t.emptying.Lock()
+			}
+			lost = true
 			t.news.lose()
 		case errors.Is(err, errNothing):
 			return nil
@@ -270,12 +317,22 @@ func (t *Table) run() {
 			lost = true
 		}
 	}
-	list := func() {
-		r := Report{Lost: lost}
+	every := t.sys.compare()
+	compare := time.NewTimer(every)
+	defer compare.Stop()
+	if every == 0 {
+		compare.Stop()
+	}
+	list := func(r Report, list func(*Report) error) error {
+		r.Lost = lost
 		began := time.Now()
-		err := t.list(&r)
+		err := list(&r)
 		last = time.Now()
-		pause = max(rest, restShare*last.Sub(began))
+		took := last.Sub(began)
+		pause = max(rest, restShare*took)
+		if every > 0 {
+			compare.Reset(max(every, compareShare*took))
+		}
 		switch {
 		case err == nil:
 			lost = false
@@ -283,6 +340,7 @@ func (t *Table) run() {
 		case !errors.Is(err, errInterrupted) && !t.closed():
 			t.watch.Failed(fmt.Errorf("routes: list: %w", err))
 		}
+		return err
 	}
 	for {
 		var synced chan struct{}
@@ -291,14 +349,18 @@ func (t *Table) run() {
 			return
 		case <-due.C:
 			waiting = false
-			list()
+			_ = list(Report{}, t.list) // it has been told, and is done again
+		case <-compare.C:
+			_ = list(Report{Timed: true}, t.list)
+		case done := <-t.asked:
+			done <- list(Report{Asked: true}, t.insist)
 		case synced = <-t.syncs:
 		case <-t.news.ready:
 		}
 		take()
 		if synced != nil {
 			for i := 0; i < listTries && (lost || t.wantsList()); i++ {
-				list()
+				_ = list(Report{}, t.list)
 				take()
 			}
 			close(synced)
@@ -343,7 +405,9 @@ func (t *Table) takeOne(b []byte) error {
 // afterwards.
 func (t *Table) list(r *Report) error {
 	began := time.Now()
-	t.news.take() // the list has it
+	t.emptying.Lock()
+	t.news.take() // the list has it, and what of it was lost
+	t.emptying.Unlock()
 	t.mu.Lock()
 	t.table.begin()
 	t.mu.Unlock()
@@ -362,9 +426,10 @@ func (t *Table) list(r *Report) error {
 		return err
 	}
 	t.table.end(t.news.empty())
-	first, lost := r.First, r.Lost
+	why := *r
 	*r = t.table.report()
-	r.First, r.Lost, r.Took = first, lost, time.Since(began)
+	r.First, r.Lost, r.Asked, r.Timed = why.First, why.Lost, why.Asked, why.Timed
+	r.Took = time.Since(began)
 	return nil
 }
 

@@ -258,6 +258,22 @@ func TestMany(t *testing.T) {
 	}
 }
 
+// stopped has f run while nothing is read, as of a process that is stopped.
+func (b *bed) stopped(f func()) {
+	b.table.reading.Lock()
+	defer b.table.reading.Unlock()
+	f()
+}
+
+// setBuffer makes the socket's buffer for changes as small as n bytes.
+func (b *bed) setBuffer(n int) {
+	b.Helper()
+	var err error
+	if e := b.table.sys.(*netlink).conn.Control(func(fd uintptr) { err = unix.SetsockoptInt(int(fd), unix.SOL_SOCKET, unix.SO_RCVBUFFORCE, n) }); e != nil || err != nil {
+		b.Fatal(e, err)
+	}
+}
+
 // TestLost: what is lost while nobody reads is found by a list, which tells only
 // what differs.
 func TestLost(t *testing.T) {
@@ -267,25 +283,108 @@ func TestLost(t *testing.T) {
 	if r := <-b.listed; !r.First {
 		t.Errorf("the first list: %+v", r)
 	}
-	// The reader stands still while it waits for the lock of what it adds to.
-	var err error
-	if e := b.table.sys.(*netlink).conn.Control(func(fd uintptr) { err = unix.SetsockoptInt(int(fd), unix.SOL_SOCKET, unix.SO_RCVBUF, 4096) }); e != nil || err != nil {
-		t.Fatal(e, err)
-	}
+	b.setBuffer(4096)
 	var lines []string
 	for i := range 1000 {
 		lines = append(lines, fmt.Sprintf("route add 20.0.%d.%d/32 via 198.18.0.2", i>>8, i&255), fmt.Sprintf("route del 20.0.%d.%d/32", i>>8, i&255))
 	}
 	lines = append(lines, "route add 203.0.114.0/24 via 198.19.0.2", "route del 203.0.113.0/24")
-	func() {
-		b.table.news.mu.Lock()
-		defer b.table.news.mu.Unlock()
-		b.batch(lines)
-	}()
+	b.stopped(func() { b.batch(lines) })
 	b.is("the end", "203.0.114.0/24", "via 198.19.0.2 port 1")
 	b.is("the end", "203.0.113.0/24", "gone")
 	if r := <-b.listed; !r.Lost {
 		t.Errorf("the list after the loss: %+v", r)
+	}
+}
+
+// TestStoppedForLong: when the process goes on, its socket is full of what was
+// true long ago. The table becomes the kernel's all the same, and stays it.
+func TestStoppedForLong(t *testing.T) {
+	const n = 20000
+	prefix := func(family, i int) string {
+		if family == 4 {
+			return fmt.Sprintf("20.%d.%d.0/24", i>>8, i&255)
+		}
+		return fmt.Sprintf("2001:db8:%x::/48", i)
+	}
+	// Of the changes of 40,000 routes the buffer holds some: the first thousands.
+	type change func(family, i int) string
+	one := func(family int, gateway int) string {
+		return map[int][]string{4: {"198.18.0.2", "198.19.0.2"}, 6: {"2001:2::2", "2001:2:0:8000::2"}}[family][gateway]
+	}
+	add := func(gateway int) change {
+		return func(family, i int) string {
+			return fmt.Sprintf("route add %s via %s", prefix(family, i), one(family, gateway))
+		}
+	}
+	replace := func(family, i int) string {
+		return fmt.Sprintf("route replace %s via %s", prefix(family, i), one(family, 1))
+	}
+	del := func(family, i int) string { return fmt.Sprintf("route del %s", prefix(family, i)) }
+	object := func(family, i int) string {
+		return fmt.Sprintf("route replace %s nhid %d", prefix(family, i), family)
+	}
+	for _, c := range []struct {
+		name            string
+		before, changes []change
+		last            string // line that is done at the end
+	}{
+		{"added and deleted", nil, []change{add(0), del}, ""},
+		{"replaced", []change{add(0)}, []change{replace}, ""},
+		{"deleted and added by another", []change{add(0)}, []change{del, add(1)}, ""},
+		{"by nexthop objects that change", []change{add(0)}, []change{object}, "nexthop replace id 4 via 198.19.0.2 dev b"},
+		{"default route", []change{add(0)}, []change{del}, "route add default via 198.19.0.2"},
+		{"interface down", []change{add(0)}, []change{replace}, "link set dev a down"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			b := newBed(t)
+			b.ip("nexthop add id 4 via 198.18.0.2 dev a")
+			b.ip("-6 nexthop add id 6 via 2001:2::2 dev a")
+			do := func(changes []change, last string) {
+				t.Helper()
+				for _, ch := range changes {
+					for _, family := range []int{4, 6} {
+						var lines []string
+						for i := range n {
+							lines = append(lines, ch(family, i))
+						}
+						name := filepath.Join(t.TempDir(), "batch")
+						if err := os.WriteFile(name, []byte(strings.Join(lines, "\n")+"\n"), 0o600); err != nil {
+							t.Fatal(err)
+						}
+						b.ip(fmt.Sprintf("-%d -batch %s", family, name))
+					}
+				}
+				if last != "" {
+					b.ip(last)
+				}
+			}
+			do(c.before, "")
+			b.open()
+			b.setBuffer(16 << 20)
+			b.stopped(func() { do(c.changes, c.last) })
+			began := time.Now()
+			want := b.now()
+			b.until("as a list has it", func(m mirror) bool { return len(m) == strings.Count(want, "\n") && m.String() == want })
+			t.Logf("equal after %v", time.Since(began).Round(time.Millisecond))
+			for end := time.Now().Add(time.Second); time.Now().Before(end); {
+				select {
+				case <-b.feed.Ready():
+				case <-time.After(time.Until(end)):
+				}
+			}
+			b.have.take(b.feed)
+			if got := b.have.String(); got != want {
+				t.Errorf("later the feed told\n%s", cut(got))
+			}
+			lost := false
+			for len(b.listed) > 0 {
+				lost = (<-b.listed).Lost || lost
+			}
+			if !lost {
+				t.Error("nothing was lost: the test shows nothing")
+			}
+		})
 	}
 }
 

@@ -5,6 +5,7 @@ import (
 	"os"
 	"strconv"
 	"syscall"
+	"time"
 
 	"golang.org/x/net/route"
 	"golang.org/x/sys/unix"
@@ -14,11 +15,16 @@ import (
 // kern.ipc.maxsockbuf grants it.
 const buffer = 1 << 21
 
+// compareEvery is how often the routes are compared where the system does not say
+// that changes were lost.
+const compareEvery = 10 * time.Second
+
 // A rtsock is the system as route(4) and sysctl(3) show it.
 type rtsock struct {
 	changes *os.File // not blocking
 	conn    syscall.RawConn
 	reader  rtsockReader
+	tells   bool // when changes were lost: SO_RERROR, of FreeBSD 14
 }
 
 func openSystem() (_ system, err error) {
@@ -35,6 +41,7 @@ func openSystem() (_ system, err error) {
 			break
 		}
 	}
+	s.tells = unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_RERROR, 1) == nil
 	return s, nil
 }
 
@@ -44,8 +51,15 @@ func (s *rtsock) close() error { return nil }
 
 func (s *rtsock) wait() error { return waitReadable(s.conn) }
 
+func (s *rtsock) compare() time.Duration {
+	if s.tells {
+		return 0
+	}
+	return compareEvery
+}
+
 // read reads a message. Where the buffer is full the system drops further ones:
-// what is lost shows only as ENOBUFS.
+// that shows as ENOBUFS, if at all, when all that the buffer holds has been read.
 func (s *rtsock) read(b []byte) (n int, err error) {
 	rerr := s.conn.Control(func(fd uintptr) {
 		for err = unix.EINTR; err == unix.EINTR; {

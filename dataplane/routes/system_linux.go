@@ -99,6 +99,10 @@ func (n *netlink) close() error {
 
 func (n *netlink) wait() error { return waitReadable(n.conn) }
 
+func (n *netlink) compare() time.Duration { return 0 }
+
+// read reads a message. ENOBUFS, of a full buffer, comes before what the buffer
+// holds, and the system adds nothing to it until all of that has been read.
 func (n *netlink) read(b []byte) (length int, err error) {
 	rerr := n.conn.Control(func(fd uintptr) { length, err = receive(int(fd), b) })
 	switch {
