@@ -63,3 +63,18 @@ func TestFrameSize(t *testing.T) {
 		}
 	}
 }
+
+// TestBufSizeOfNone: where no buffer holds a frame there is no size to be told.
+func TestBufSizeOfNone(t *testing.T) {
+	for _, mtu := range []int{1 << 20, 1<<16 + 1500} {
+		if n, err := BufSize("p", 0, mtu); n != 0 || err == nil {
+			t.Errorf("MTU %d: %d bytes, %v", mtu, n, err)
+		}
+	}
+	if n, err := BufSize("p", 3000, 1500); n != 0 || err == nil {
+		t.Errorf("a size that cannot be had: %d bytes, %v", n, err)
+	}
+	if n, err := BufSize("p", 0, 1500); n != 2048-headroom || err != nil {
+		t.Errorf("MTU 1500: %d bytes, %v", n, err)
+	}
+}
