@@ -58,29 +58,38 @@ func (c *checkCmd) Run() error {
 }
 
 type restoreCmd struct {
-	Port string `arg:"" help:"The port, as in routes.conf."`
+	Ports []string `arg:"" name:"port" help:"The ports, as in routes.conf."`
 }
 
-// Run gives a port the settings back that an nmfwd changed that was killed.
+// Run gives ports the settings back that an nmfwd changed that was killed. What is
+// wrong with one keeps none of the others from it.
 func (c *restoreCmd) Run() error {
 	sys, err := nic.Open()
 	if err != nil {
 		return err
 	}
 	defer sys.Close()
-	set, err := nic.Restore(sys, "", c.Port)
+	var errs []error
+	for _, port := range c.Ports {
+		errs = append(errs, restore(sys, port))
+	}
+	return errors.Join(errs...)
+}
+
+func restore(sys nic.System, port string) error {
+	set, err := nic.Restore(sys, "", port)
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
-		fmt.Printf("%s: nothing to restore: no nmfwd has left settings changed\n", c.Port)
+		fmt.Printf("%s: nothing to restore: no nmfwd has left settings changed\n", port)
 		return nil
 	case errors.Is(err, nic.ErrBusy):
 		return coded{exUnavailable, err}
 	case err != nil:
 		return err
 	case len(set) == 0:
-		fmt.Printf("%s: nothing to restore: all settings are as they were before nmfwd\n", c.Port)
+		fmt.Printf("%s: nothing to restore: all settings are as they were before nmfwd\n", port)
 		return nil
 	}
-	fmt.Printf("%s: restored, as by: %s\n", c.Port, tools.Settings(c.Port, set))
+	fmt.Printf("%s: restored, as by: %s\n", port, tools.Settings(port, set))
 	return nil
 }

@@ -205,7 +205,19 @@ func TestSettings(t *testing.T) {
 	if out, code := b.run("restore", "lan1"); code != 0 || !strings.Contains(out, "nothing to restore") {
 		t.Errorf("restore again: exit code %d\n%s", code, out)
 	}
+	if out, code := b.run("restore", "lan1", "lan0", "lan7"); code != 0 || !b.strips("lan0") ||
+		!strings.Contains(out, "lan1: nothing to restore") || !strings.Contains(out, "lan0: restored, as by: ethtool --features lan0 ") || !strings.Contains(out, "lan7: nothing to restore") {
+		t.Errorf("restore of several: exit code %d, VLAN offload %t\n%s", code, b.strips("lan0"), out)
+	}
+	if _, code := b.run("restore"); code != exUsage {
+		t.Errorf("restore of none: exit code %d", code)
+	}
+	killed, _ = b.forward()
+	b.end(killed, syscall.SIGKILL)
 	next, log := b.forward()
+	if out, code := b.run("restore", "lan0", "lan1"); code != exUnavailable || !strings.Contains(out, "port lan0: another nmfwd has it") || !strings.Contains(out, "port lan1: another nmfwd has it") {
+		t.Errorf("restore of several while nmfwd runs: exit code %d\n%s", code, out)
+	}
 	if !strings.Contains(log, "an nmfwd before this one was killed") {
 		t.Errorf("log after KILL\n%s", log)
 	}

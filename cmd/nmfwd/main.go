@@ -19,7 +19,7 @@ import (
 type cli struct {
 	Run     runCmd           `cmd:"" default:"withargs" help:"Forward packets. This is the default."`
 	Check   checkCmd         `cmd:"" help:"Say what a start would find on this machine, and how to mend it; nothing is opened or changed."`
-	Restore restoreCmd       `cmd:"" help:"Give a port back the settings that it had before an nmfwd that was killed."`
+	Restore restoreCmd       `cmd:"" help:"Give ports back the settings that they had before an nmfwd that was killed."`
 	Show    showCmd          `cmd:"" help:"Show what a running nmfwd does."`
 	Reload  reloadCmd        `cmd:"" help:"Have a running nmfwd read its configuration again, and wait for the result."`
 	Sync    syncCmd          `cmd:"" help:"Wait until a running nmfwd uses all routes, neighbors and links that the system had before."`
