@@ -2,6 +2,7 @@ package dataplane
 
 import (
 	"fmt"
+	"math"
 	"net"
 	"net/netip"
 )
@@ -68,6 +69,31 @@ func (r *Region) Bytes(s *Slot) []byte {
 func (r *Region) Buffer(n uint32) []byte {
 	o := int(n) * int(r.stride)
 	return r.mem[o : o+int(r.stride) : o+int(r.stride)]
+}
+
+// Join makes a frame in the slots s one of the first slot alone, and reports whether
+// it could: the frame must have no more than most bytes, nor than a buffer. Else
+// nothing is changed. The buffers of the other slots are free then.
+func (r *Region) Join(s []Slot, most int) bool {
+	n := 0
+	for i := range s {
+		n += int(s[i].Len)
+	}
+	if n > min(most, r.Stride(), math.MaxUint16) {
+		return false
+	}
+	first := &s[0]
+	b := r.Buffer(first.Buf)
+	if int(first.Off)+n > len(b) {
+		copy(b, r.Bytes(first))
+		first.Off = 0
+	}
+	at := int(first.Off) + int(first.Len)
+	for i := range s[1:] {
+		at += copy(b[at:], r.Bytes(&s[1+i]))
+	}
+	first.Len, first.Flags = uint16(n), first.Flags&^More
+	return true
 }
 
 // pad extends slots shorter than least bytes with zeros, as far as their buffers
@@ -220,9 +246,18 @@ type Device interface {
 type Port struct {
 	Info
 	Queues []Queue
-	Host   []Queue // to the host stack (TX) and from it (RX), where frames for it pass through nmfwd
+	Host   []Queue // to the host stack (TX) and from it (RX), where frames for it pass through nmfwd: one slot each
 	Device Device
 }
+
+// A PortError is why a backend does not open a port. Its text names the port.
+type PortError struct {
+	Port string
+	Err  error
+}
+
+func (e *PortError) Error() string { return e.Err.Error() }
+func (e *PortError) Unwrap() error { return e.Err }
 
 // Rings are the numbers of rings of a port.
 type Rings struct{ RX, TX int }

@@ -34,6 +34,7 @@ const (
 	DropPuntFull           // control takes no more: its ring is full, or its rate for the router's own addresses exceeded
 	DropHostFull           // the host cannot take it: its ring is full or absent
 	DropHostRoute          // the route is the host's to follow, and there is no host to take it: RFC 1812, 4.3.3.1
+	DropHostTooBig         // in several buffers, and does not fit the one in which the host takes it
 	DropURPF               // source not reachable through the ingress port: RFC 3704
 	DropInternal           // a queue broke its contract: a defect, or a broken device
 	NumReasons      = iota
@@ -44,7 +45,7 @@ var reasonNames = [NumReasons]string{
 	"not_our_mac", "l2_broadcast", "ethertype", "vlan_unknown", "ttl", "martian",
 	"link_local", "multicast", "no_route", "blackhole", "reject", "no_neighbor",
 	"too_big", "oversize", "link_down", "tx_full", "router_alert", "bad_ext",
-	"punt_full", "host_full", "host_route", "urpf", "internal",
+	"punt_full", "host_full", "host_route", "host_too_big", "urpf", "internal",
 }
 
 // String returns the reason's name in metrics.

@@ -135,7 +135,9 @@ func (r *Router) newWorker(id int) (*Worker, error) {
 	for i := range 2 * len(r.ports) {
 		p := r.ports[i%len(r.ports)]
 		o := outlet{port: i % len(r.ports), host: i >= len(r.ports), slots: make([]Slot, r.opt.Burst)}
-		if !o.host {
+		if o.host {
+			o.longest = p.BufSize
+		} else {
 			o.minFrame = p.MinFrame
 		}
 		w.out = append(w.out, o)

@@ -69,6 +69,7 @@ type outlet struct {
 	port     int
 	host     bool // leads to the port's host
 	minFrame int  // frames are padded to this length
+	longest  int  // frame that the host takes
 
 	slots []Slot // collected in this burst, all of one region
 	n     int    // of slots
@@ -374,12 +375,18 @@ func (w *Worker) collect(o *outlet, s []Slot, flags SlotFlags) {
 func (w *Worker) divert(st *State, q *rxQueue, d *decision, p []byte, s []Slot) {
 	switch v := d.verdict; {
 	case v == toHost:
-		if o := &w.out[len(w.out)/2+q.port]; o.connected() {
-			w.copyNews(q, d, p, s)
-			w.collect(o, s, 0)
-			return
+		o := &w.out[len(w.out)/2+q.port]
+		if !o.connected() {
+			q.tally.add(cDropped+int(DropHostFull), 1)
+			break
 		}
-		q.tally.add(cDropped+int(DropHostFull), 1)
+		if len(s) > 1 && !w.join(q, o, s) {
+			q.tally.add(cDropped+int(DropHostTooBig), 1)
+			break
+		}
+		w.copyNews(q, d, p, s[:1])
+		w.collect(o, s[:1], 0)
+		return
 	case v&punt != 0:
 		if w.puntTo(Kind(v&^punt), q, d, p, s) {
 			break
@@ -403,6 +410,18 @@ func (w *Worker) divert(st *State, q *rxQueue, d *decision, p []byte, s []Slot) 
 	for i := range s {
 		w.free = append(w.free, s[i].Buf)
 	}
+}
+
+// join makes a frame of several slots one of the first, and frees the others: the
+// host takes each slot for a frame of its own.
+func (w *Worker) join(q *rxQueue, o *outlet, s []Slot) bool {
+	if !q.region.Join(s, o.longest) {
+		return false
+	}
+	for _, t := range s[1:] {
+		w.free = append(w.free, t.Buf)
+	}
+	return true
 }
 
 // puntTo gives control a copy of a frame, as divert has it, without a tag that

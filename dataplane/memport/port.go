@@ -285,7 +285,7 @@ func (p *Port) FromHost(frame []byte) bool {
 // what was sent to the host queue.
 func (p *Port) ToHost() [][]byte {
 	if p.hostTX != nil {
-		return p.hostTX.take()
+		return p.hostTX.take(true)
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -296,7 +296,7 @@ func (p *Port) ToHost() [][]byte {
 
 // Transmit takes the frames that were sent on TX ring queue, oldest first, and
 // completes their slots.
-func (p *Port) Transmit(queue int) [][]byte { return p.tx[queue].take() }
+func (p *Port) Transmit(queue int) [][]byte { return p.tx[queue].take(false) }
 
 // Discard completes the slots that were sent on TX ring queue without looking
 // at the frames, and returns their number.

@@ -243,8 +243,9 @@ func (q *tx) complete(each func(*dataplane.Slot)) int {
 	return int(n)
 }
 
-// take completes all sent slots and returns copies of their frames.
-func (q *tx) take() [][]byte {
+// take completes all sent slots and returns copies of their frames. A host stack
+// takes each slot for a frame of its own, as netmap's does.
+func (q *tx) take(host bool) [][]byte {
 	var frames [][]byte
 	more := false
 	q.complete(func(s *dataplane.Slot) {
@@ -254,7 +255,7 @@ func (q *tx) take() [][]byte {
 		} else {
 			frames = append(frames, slices.Clone(b))
 		}
-		more = s.Flags&dataplane.More != 0
+		more = s.Flags&dataplane.More != 0 && !host
 	})
 	return frames
 }

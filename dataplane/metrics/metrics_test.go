@@ -242,7 +242,7 @@ func TestSeriesFromStart(t *testing.T) {
 	}})))
 	reasons := strings.Fields(`truncated bad_header bad_checksum bad_options source_route ip_option not_our_mac l2_broadcast
 		ethertype vlan_unknown ttl martian link_local multicast no_route blackhole reject no_neighbor too_big oversize
-		link_down tx_full router_alert bad_ext punt_full host_full host_route urpf internal`)
+		link_down tx_full router_alert bad_ext punt_full host_full host_route host_too_big urpf internal`)
 	for _, q := range []string{"0", "1"} {
 		for _, r := range reasons {
 			s := fmt.Sprintf(`nmfwd_dropped_packets_total{device="igb1",queue="%s",reason="%s"}`, q, r)

@@ -553,3 +553,28 @@ func TestDrain(t *testing.T) {
 		})
 	}
 }
+
+// TestDrainOfChains: frames of several slots that nobody took reach the host at the
+// end as they do before it, whole or not at all.
+func TestDrainOfChains(t *testing.T) {
+	r, c := newRigOf(t, jumbo, t.TempDir(), fake.Card{Part: 4096, Interface: netmap.Interface{MTU: 9000}, RXSlots: 128})
+	cfg := config("c0", 1)
+	cfg.Host = true
+	r.open(cfg)
+	var want [][]byte
+	for _, n := range []int{60, 4200, 9014, 9217, 100, 8192, 12000, 61} {
+		f := hiding("\xff\xff\xff\xff\xff\xff", "\x08\x06", n, 4096)
+		c[0].Deliver(0, f)
+		if n <= jumbo.BufSize {
+			want = append(want, f)
+		}
+	}
+	r.pollAll()
+	r.close()
+	if got := c[0].ToHost(); !slices.EqualFunc(got, want, bytes.Equal) {
+		for _, f := range got {
+			t.Logf("%d bytes: %x", len(f), f[:min(len(f), 24)])
+		}
+		t.Errorf("%d frames to the host, want %d", len(got), len(want))
+	}
+}

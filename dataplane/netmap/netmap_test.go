@@ -939,6 +939,9 @@ func TestOpenErrors(t *testing.T) {
 		{"copies", func(_ *fake.Kernel, c *fake.Card) { c.Native = false }, card(func(c *dataplane.PortConfig) { c.ZeroCopy = true }), nil, "the device copies"},
 		{"planned for other rings", nil, []dataplane.PortConfig{config("c0", 2)}, nil, "netmap: port c0: 1 RX and 1 TX rings, planned for 2 and 2"},
 		{"mtu beyond the buffers", func(_ *fake.Kernel, c *fake.Card) { c.MTU = 9000 }, card(none), nil, "mtu 9000 needs buffers of 9018 bytes, they have 2048: "},
+		{"a host and an mtu of the interface beyond the buffers", func(_ *fake.Kernel, c *fake.Card) { c.MTU, c.Part = 9000, 2048 }, card(func(c *dataplane.PortConfig) { c.Host, c.MTU = true, 1500 }), nil,
+			"netmap: port c0: the host receives and sends packets of the interface's MTU, each in one buffer: mtu 9000 needs buffers of 9018 bytes, they have 2048: "},
+		{"a host and an mtu that fits without a tag", func(_ *fake.Kernel, c *fake.Card) { c.MTU = 2034 }, card(func(c *dataplane.PortConfig) { c.Host, c.MTU = true, 1500 }), nil, "mtu 2034 needs buffers of 2052 bytes, they have 2048: "},
 		{"mtu of the configuration", nil, card(func(c *dataplane.PortConfig) { c.MTU = 2031 }), nil, "mtu 2031 needs buffers of 2049 bytes"},
 		{"two buffer sizes", nil, []dataplane.PortConfig{{Name: "c0", BufSize: 2112}, {Name: "vale0:p", BufSize: 4096}}, nil, "all ports have one size"},
 		{"too many spare buffers", nil, card(func(c *dataplane.PortConfig) { c.Spare = 100000 }), unix.ENOMEM, "need at least 2 rings, 100130 buffers and 3 interfaces"},
@@ -956,6 +959,10 @@ func TestOpenErrors(t *testing.T) {
 			if err == nil {
 				r.ports = p
 				t.Fatal("no error")
+			}
+			var pe *dataplane.PortError
+			if named := strings.HasPrefix(err.Error(), "netmap: port c0: ") && !errors.Is(err, unix.ENOMEM); named && (!errors.As(err, &pe) || pe.Port != "c0") {
+				t.Errorf("the error does not tell its port: %#v", err)
 			}
 			if tt.want != nil && !errors.Is(err, tt.want) || !strings.Contains(err.Error(), tt.text) {
 				t.Errorf("got %v, want %v with %q", err, tt.want, tt.text)

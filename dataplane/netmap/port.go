@@ -156,7 +156,7 @@ func Open(cfgs []dataplane.PortConfig, opt Options) (_ []*dataplane.Port, err er
 	for _, cfg := range cfgs {
 		p, err := newPort(k, cfg, opt)
 		if err != nil {
-			return nil, err
+			return nil, &dataplane.PortError{Port: cfg.Name, Err: err}
 		}
 		opened = append(opened, p)
 	}
@@ -177,7 +177,7 @@ func Open(cfgs []dataplane.PortConfig, opt Options) (_ []*dataplane.Port, err er
 	for i, p := range opened {
 		info, err := p.info()
 		if err != nil {
-			return nil, err
+			return nil, &dataplane.PortError{Port: p.cfg.Name, Err: err}
 		}
 		ports[i] = &dataplane.Port{Info: info, Queues: p.queues, Host: p.host, Device: p}
 	}
@@ -205,7 +205,7 @@ func enterAll(ports []*port) error {
 			if err := step(p); errors.Is(err, unix.ENOMEM) {
 				return fmt.Errorf("netmap: port %s: %w: %s", p.cfg.Name, err, need(ports, p))
 			} else if err != nil {
-				return fmt.Errorf("netmap: port %s: %w", p.cfg.Name, err)
+				return &dataplane.PortError{Port: p.cfg.Name, Err: fmt.Errorf("netmap: port %s: %w", p.cfg.Name, err)}
 			}
 		}
 	}
@@ -457,7 +457,7 @@ func (p *port) plan() (descs []*descriptor, workers []int) {
 		}
 		if flags&abi.RXRingsOnly == 0 {
 			d.tx = &tx{state: &p.state, sync: d.txSync}
-			if mode != abi.ModeSW {
+			if d.tx.host = mode == abi.ModeSW; !d.tx.host {
 				d.tx.least = minFrame
 			}
 		}
@@ -582,6 +582,9 @@ func (p *port) info() (dataplane.Info, error) {
 		mtu = p.cfg.MTU
 	}
 	most := i.BufSize - headLen
+	if p.hasHost() && p.iface.MTU > most {
+		return i, fmt.Errorf("netmap: port %s: the host receives and sends packets of the interface's MTU, each in one buffer: %s, or lower the MTU, or say host off", p.cfg.Name, tooLong(p.iface.MTU, i.BufSize))
+	}
 	if mtu > most {
 		return i, fmt.Errorf("netmap: port %s: %s", p.cfg.Name, tooLong(mtu, i.BufSize))
 	}
@@ -815,7 +818,8 @@ func (p *port) drain() {
 	}
 }
 
-// moveAll sends all frames that wait in a ring by another.
+// moveAll sends all frames that wait in a ring by another. Those for the host that
+// do not fit one buffer are lost.
 func moveAll(from *rx, to *tx) {
 	var slots [64]dataplane.Slot
 	var free [len(slots)]uint32
@@ -824,7 +828,14 @@ func moveAll(from *rx, to *tx) {
 		if len(s) == 0 {
 			return
 		}
-		to.Send(from.region, s)
+		for rest := s; len(rest) > 0; {
+			f := rest[:max(dataplane.FrameSlots(rest), 1)]
+			rest = rest[len(f):]
+			if to.host && len(f) > 1 && from.region.Join(f, int(to.ring.BufSize)) {
+				f = f[:1]
+			}
+			to.Send(from.region, f)
+		}
 		for i := range s {
 			free[i] = s[i].Buf
 		}

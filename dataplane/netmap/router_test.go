@@ -35,6 +35,7 @@ type lab struct {
 	router *dataplane.Router
 	up     []bool // by port, as published
 	host   bool
+	mtu    int
 	now    int64
 }
 
@@ -42,9 +43,15 @@ type lab struct {
 // looks after the links but the test.
 func newLab(t *testing.T, workers int, host, watch bool, cards ...fake.Card) *lab {
 	t.Helper()
-	r, c := newRigOf(t, fake.Params{Ifs: 64, Rings: 64, Bufs: 8192, BufSize: 2048}, t.TempDir(), cards...)
+	return newLabOf(t, fake.Params{Ifs: 64, Rings: 64, Bufs: 8192, BufSize: 2048}, 1500, workers, host, watch, cards...)
+}
+
+// newLabOf is newLab with pools of other sizes and packets of up to mtu bytes.
+func newLabOf(t *testing.T, p fake.Params, mtu, workers int, host, watch bool, cards ...fake.Card) *lab {
+	t.Helper()
+	r, c := newRigOf(t, p, t.TempDir(), cards...)
 	r.Polls = false
-	l := &lab{rig: r, card: c, host: host}
+	l := &lab{rig: r, card: c, host: host, mtu: mtu}
 	opt := r.options()
 	if watch {
 		opt = netmap.Options{Kernel: r.Kernel, LockDir: r.locks}
@@ -95,8 +102,8 @@ func (l *lab) publish() {
 	var attrs []fib.PortAttr
 	st := &dataplane.State{}
 	for i, p := range l.ports {
-		attrs = append(attrs, fib.PortAttr{MAC: [6]byte(p.MAC), MTU: 1500})
-		st.Ports = append(st.Ports, dataplane.PortState{Number: uint16(i), MAC: wire.MACOf(p.MAC), MTU: 1500, Host: l.host, Up: l.up[i]})
+		attrs = append(attrs, fib.PortAttr{MAC: [6]byte(p.MAC), MTU: uint16(l.mtu)})
+		st.Ports = append(st.Ports, dataplane.PortState{Number: uint16(i), MAC: wire.MACOf(p.MAC), MTU: l.mtu, Host: l.host, Up: l.up[i]})
 	}
 	r := fib.New(attrs)
 	for i, net := range [][3]string{
@@ -285,8 +292,107 @@ func TestHostRings(t *testing.T) {
 	}
 }
 
-// TestHostOff leaves the host rings alone.
+// hiding returns a frame of size bytes to dst of which what lies behind each multiple
+// of part bytes looks like a frame of its own: an ARP request.
+func hiding(dst string, etherType string, size, part int) []byte {
+	b := bytes.Repeat([]byte{0xa5}, size)
+	for at := 0; at < size; at += part {
+		copy(b[at:], "\xff\xff\xff\xff\xff\xff\x00\x1b\x21\xc4\x95\x7a\x08\x06\x00\x01\x08\x00\x06\x04\x00\x01")
+	}
+	copy(b, dst+string(g1[:])+etherType)
+	return b
+}
+
+// jumbo are pools whose buffers hold packets of 9,000 bytes.
+var jumbo = fake.Params{Ifs: 64, Rings: 64, Bufs: 2800, BufSize: 9216}
+
+// TestHostTakesChainsWhole: the host has one packet of each slot, so a frame that
+// the card put into several is copied into one, and what does not fit is dropped and
+// counted. No slot behind the first becomes a frame of its own.
+func TestHostTakesChainsWhole(t *testing.T) {
+	ours := "\x02\x00\x00\x00\x01\x00"
+	small := fake.Params{Ifs: 64, Rings: 64, Bufs: 2800, BufSize: 2048}
+	for _, tt := range []struct {
+		name   string
+		params fake.Params
+		mtu    int
+		part   int
+		frame  []byte
+		drop   dataplane.Reason // 0: to the host, whole
+	}{
+		{"4,200 bytes", jumbo, 9000, 4096, hiding(ours, "\x88\xcc", 4200, 4096), 0},
+		{"as long as one part", jumbo, 9000, 4096, hiding(ours, "\x88\xcc", 4096, 4096), 0},
+		{"one byte in the second part", jumbo, 9000, 4096, hiding(ours, "\x88\xcc", 4097, 4096), 0},
+		{"three parts", jumbo, 9000, 4096, hiding(ours, "\x88\xcc", 9014, 4096), 0},
+		{"ARP", jumbo, 9000, 4096, hiding("\xff\xff\xff\xff\xff\xff", "\x08\x06", 9014, 4096), 0},
+		{"tagged, of full size", jumbo, 9000, 4096, hiding(ours, "\x81\x00\x00\x64", 9018, 4096), 0},
+		{"multicast as long as a buffer", jumbo, 9000, 4096, hiding("\x01\x00\x5e\x00\x00\x05", "\x08\x00", 9216, 4096), 0},
+		{"multicast longer than a buffer", jumbo, 9000, 4096, hiding("\x01\x00\x5e\x00\x00\x05", "\x08\x00", 9217, 4096), dataplane.DropHostTooBig},
+		{"broadcast longer than a buffer", small, 1500, 2048, hiding("\xff\xff\xff\xff\xff\xff", "\x08\x06", 4200, 2048), dataplane.DropHostTooBig},
+		{"longer than the port carries", small, 1500, 2048, hiding(ours, "\x08\x00", 4200, 2048), dataplane.DropOversize},
+		{"many small parts", small, 1500, 100, hiding(ours, "\x88\xcc", 1514, 100), 0},
+	} {
+		for _, workers := range []int{1, 2} { // with two the second ring's frames are handed over
+			t.Run(fmt.Sprintf("%s, %d workers", tt.name, workers), func(t *testing.T) {
+				l := newLabOf(t, tt.params, tt.mtu, workers, true, false, fake.Card{RXRings: 2, Interface: netmap.Interface{MTU: tt.mtu}, Part: tt.part}, fake.Card{})
+				c := l.card[0]
+				end := hiding(ours, "\x88\xcc", 60, 100)
+				sent := 0
+				for ring := range 2 {
+					for range 3 {
+						c.Deliver(ring, tt.frame)
+						c.Deliver(ring, end)
+						sent++
+						for range 4 {
+							l.step()
+						}
+					}
+				}
+				whole, ends := 0, 0
+				for _, f := range c.ToHost() {
+					switch {
+					case bytes.Equal(f, tt.frame):
+						whole++
+					case bytes.Equal(f, end):
+						ends++
+					default:
+						t.Errorf("the host got %d bytes that nobody sent as a frame: %x", len(f), f[:min(len(f), 24)])
+					}
+				}
+				want := sent
+				if tt.drop != 0 {
+					want = 0
+					if n := l.counts(0).Dropped[tt.drop]; n != uint64(sent) {
+						t.Errorf("%d dropped as %v, want %d", n, tt.drop, sent)
+					}
+				}
+				if whole != want || ends != sent {
+					t.Errorf("the host got %d of %d whole and %d of %d after them", whole, want, ends, sent)
+				}
+				l.conserved(0)
+				l.census()
+			})
+		}
+	}
+}
+
+// TestHostRingTakesNoChain: not even by mistake.
+func TestHostRingTakesNoChain(t *testing.T) {
+	l := newLab(t, 1, true, false, fake.Card{}, fake.Card{})
+	region := dataplane.NewRegion("test", make([]byte, 3*2048), 2048, nil)
+	s := []dataplane.Slot{{Buf: 0, Len: 100}, {Buf: 1, Len: 100, Flags: dataplane.More}, {Buf: 2, Len: 100}}
+	if n := l.ports[0].Host[0].TX.Send(region, s); n != 1 {
+		t.Errorf("%d slots taken, want the one before the chain", n)
+	}
+}
+
+// TestHostOff leaves the host rings alone. Without them an interface may carry more
+// than a buffer does.
 func TestHostOff(t *testing.T) {
+	r, _ := newRig(t, fake.Card{Part: 2048, Interface: netmap.Interface{MTU: 9000}})
+	cfg := config("c0", 1)
+	cfg.MTU = 1500
+	r.open(cfg)
 	l := newLab(t, 1, false, false, fake.Card{}, fake.Card{})
 	if l.ports[0].Host != nil || l.ports[0].Info.Host {
 		t.Error("the port has a host")
@@ -552,7 +658,7 @@ func matrix(t *testing.T, rx, tx, workers int) {
 	plan := dataplane.MakePlan([]dataplane.Rings{{RX: rx, TX: tx}, {RX: tx, TX: rx}}, workers, workers)
 	r, c := newRigOf(t, fake.Params{Ifs: 64, Rings: 64, Bufs: plan.Spare([]bool{true, true}) + 2*slots*(rx+tx+2) + 2, BufSize: 2048}, t.TempDir(), cards...)
 	r.Polls = false
-	l := &lab{rig: r, card: c, host: true}
+	l := &lab{rig: r, card: c, host: true, mtu: 1500}
 	l.assemble(workers, r.options())
 	t.Cleanup(l.disassemble)
 	worker := 0

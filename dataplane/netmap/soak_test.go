@@ -63,7 +63,7 @@ func leaks(t *testing.T, bytes uint64) (check func()) {
 func TestCycles(t *testing.T) {
 	r, c := newRigOf(t, fake.Params{Ifs: 64, Rings: 64, Bufs: 4096, BufSize: 2048}, t.TempDir(), fake.Card{RXRings: 2, TXRings: 1}, fake.Card{})
 	r.Polls = false
-	l := &lab{rig: r, card: c, host: true}
+	l := &lab{rig: r, card: c, host: true, mtu: 1500}
 	cycle := func() {
 		for _, c := range l.card {
 			c.SetCarrier(false) // Open waits for links only that were there

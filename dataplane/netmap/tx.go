@@ -20,6 +20,7 @@ type tx struct {
 	region *dataplane.Region
 	bufs   uint32         // number of buffers in the region
 	least  uint16         // frames are padded to this length
+	host   bool           // a host ring, of which the kernel takes each slot for a frame
 	state  *atomic.Uint32 // the port's
 	sync   func() error   // gives the ring to the kernel and takes sent slots back
 
@@ -72,7 +73,9 @@ func (q *tx) bind(r *abi.Ring, slots []abi.Slot, m *region) {
 
 // Send queues frames. A port known to be down or closed takes none, lest they
 // leave when it comes up again. A frame longer than the buffers, or of more slots than the
-// ring has, is not taken nor are those behind it.
+// ring has, is not taken nor are those behind it. So is one of several slots in a host
+// ring: the kernel does not look at abi.MoreFrag there, and what the second slot has
+// would be a frame of its sender's choice.
 func (q *tx) Send(from *dataplane.Region, s []dataplane.Slot) int {
 	if q.state.Load() != 0 {
 		return 0
@@ -107,7 +110,7 @@ func (q *tx) Send(from *dataplane.Region, s []dataplane.Slot) int {
 		if s[k].Flags&dataplane.More != 0 {
 			n = dataplane.FrameSlots(s[k:])
 		}
-		if n == 0 || n > free || !q.fits(i, s[k:k+n]) {
+		if n == 0 || n > free || n > 1 && q.host || !q.fits(i, s[k:k+n]) {
 			break
 		}
 		for j := k; j < k+n; j++ {

@@ -40,6 +40,7 @@ var reasons = [dataplane.NumReasons]ending{
 	dataplane.DropPuntFull:    {anyCheck, "nmfwd takes no more packets for itself at this moment"},
 	dataplane.DropHostFull:    {anyCheck, "the host stack takes no more at this moment"},
 	dataplane.DropHostRoute:   {route, "the route is the host's to follow, and the port has no host (RFC 1812, 4.3.3.1)"},
+	dataplane.DropHostTooBig:  {anyCheck, "longer than the one buffer in which the host stack takes a frame"},
 	dataplane.DropURPF:        {reverse, "the route to the source does not lead there, or is none (RFC 3704, 2.2 and 2.5)"},
 	dataplane.DropInternal:    {length, "a defect of nmfwd or of the port"},
 }

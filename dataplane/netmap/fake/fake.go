@@ -10,6 +10,7 @@
 package fake
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"net"
@@ -133,6 +134,11 @@ type Card struct {
 	// Carrier is what Link reports.
 	Carrier bool
 
+	// Part is how many bytes of a frame the driver puts into one slot, 0 for as many
+	// as a buffer has. Such a driver takes an MTU beyond the buffers if these hold a
+	// part (NAF_MOREFRAG of netmap_kern.h).
+	Part int
+
 	// Changes counts the times that a ring entered or left netmap mode, each of
 	// which resets a real card.
 	Changes int
@@ -180,6 +186,9 @@ func (k *Kernel) AddCard(c Card) *Card {
 // Deliver puts a frame on the wire to RX ring n, where it waits for free slots.
 func (c *Card) Deliver(n int, frame []byte) {
 	size := c.kernel.params.BufSize
+	if c.Part != 0 {
+		size = c.Part
+	}
 	for len(frame) > size {
 		c.DeliverPart(n, frame[:size], true)
 		frame = frame[size:]
@@ -558,7 +567,7 @@ func (k *Kernel) register(f *file, name string, r *abi.Register) error {
 	if err != nil {
 		return err
 	}
-	if c := a.card; c != nil && c.MTU > a.region.bufs.size {
+	if c := a.card; c != nil && cmp.Or(c.Part, c.MTU) > a.region.bufs.size && c.MTU > a.region.bufs.size {
 		if !existed {
 			k.drop(a)
 		}

@@ -414,6 +414,9 @@ func (q *kring) load(i uint32) {
 	}
 }
 
+// minHostFrame is the shortest frame that the host takes: an Ethernet header.
+const minHostFrame = 14
+
 // transmit sends what was queued.
 func (q *kring) transmit(force bool) {
 	full := q.rhead == q.rtail
@@ -431,12 +434,16 @@ func (q *kring) transmit(force bool) {
 		} else {
 			frame = append(frame, b[:s.Len]...)
 		}
-		if s.Flags&abi.MoreFrag == 0 {
-			if q.host {
+		switch {
+		case q.host:
+			// The stack gets a packet of each slot, whatever its flags say
+			// (netmap_grab_packets of netmap.c), unless it is no frame at all.
+			if len(frame) >= minHostFrame {
 				q.a.card.toHost = append(q.a.card.toHost, frame)
-			} else {
-				q.a.send(q.id, frame)
 			}
+			frame = nil
+		case s.Flags&abi.MoreFrag == 0:
+			q.a.send(q.id, frame)
 			frame = nil
 		}
 	}
