@@ -52,7 +52,7 @@ func foresee(cfg *config.Config, sys nic.System) *report.Facts {
 	var probed []*dataplane.Port
 	for i := range devices {
 		p := &devices[i]
-		q := report.Port{Plain: plain(p), MTU: p.MTU, VLANs: tagged(cfg, p)}
+		q := report.Port{Place: p.Pos.String(), Plain: plain(p), MTU: p.MTU, VLANs: tagged(cfg, p)}
 		var err error
 		if kinds[i], err = choose(p); err != nil {
 			refuse(p.Name, err)
@@ -145,7 +145,7 @@ func (d *daemon) facts() *report.Facts {
 	for i, o := range d.ports {
 		p := &d.cfg.Ports[d.cfg.Port(o.Name)]
 		q := report.Port{
-			Info: d.before[i], Plain: plain(p), Backend: o.Backend, Mode: o.Mode, ZeroCopy: o.ZeroCopy, Region: o.Queues[0].Region().Name(),
+			Info: d.before[i], Place: p.Pos.String(), Plain: plain(p), Backend: o.Backend, Mode: o.Mode, ZeroCopy: o.ZeroCopy, Region: o.Queues[0].Region().Name(),
 			Rings: dataplane.Rings{RX: o.RXRings, TX: o.TXRings}, RXSlots: o.RXSlots, TXSlots: o.TXSlots, BufSize: o.BufSize, MTU: d.router.State().Ports[i].MTU,
 			Host: o.Info.Host, VLANs: tagged(d.cfg, p), Owners: d.plan.Ports[i],
 		}

@@ -155,10 +155,22 @@ func TestCheck(t *testing.T) {
 	if err := b.end(cmd, syscall.SIGTERM); err != nil {
 		t.Error(err)
 	}
+	if err := b.SetMTU("lan1", 9000); err != nil {
+		t.Fatal(err)
+	}
+	for _, args := range [][]string{{"check", "-c", b.conf}, {"-c", b.conf}} {
+		out, code := b.run(args...)
+		if code != exUnavailable || strings.Contains(out, "-256") || !strings.Contains(out, b.conf+":2") || !strings.Contains(out, "port lan1: a frame of MTU 9000 does not fit the largest buffer") {
+			t.Errorf("%q with MTU 9000: exit code %d\n%s", args, code, out)
+		}
+	}
+	if err := b.SetMTU("lan1", 1500); err != nil {
+		t.Fatal(err)
+	}
 	if err := b.Down("lan1"); err != nil {
 		t.Fatal(err)
 	}
-	if out, code := b.run("check", "-c", b.conf); code != exUnavailable || !strings.Contains(out, "lan1: error: the interface is down\n\tip link set dev lan1 up\n") {
+	if out, code := b.run("check", "-c", b.conf); code != exUnavailable || !strings.Contains(out, "lan1: error: "+b.conf+":2:1: the interface is down\n\tip link set dev lan1 up\n") {
 		t.Errorf("a port is down: exit code %d\n%s", code, out)
 	}
 	if err := b.Up("lan1"); err != nil {

@@ -121,6 +121,10 @@ func openPorts(cfg *config.Config, log *slog.Logger) (_ *devices, err error) {
 			continue
 		}
 		opened, err := backends[k].open(cfgs, cfg.Options, log)
+		var pe *dataplane.PortError
+		if errors.As(err, &pe) {
+			err = fmt.Errorf("%v: %w", cfg.Ports[cfg.Port(pe.Port)].Pos, err)
+		}
 		if err != nil {
 			return nil, coded{exUnavailable, err}
 		}
@@ -161,7 +165,7 @@ func (d *devices) close(log *slog.Logger) {
 	closePorts(d.ports, log)
 	if d.settings != nil {
 		if err := d.settings.Close(); err != nil {
-			log.Error("settings not restored: nmfwd restore PORT tries again", "err", err)
+			log.Error("settings not restored: nmfwd restore PORT... tries again", "err", err)
 		}
 	}
 	if d.sys != nil {

@@ -29,7 +29,7 @@ func Open(cfgs []dataplane.PortConfig, opt Options) (ports []*dataplane.Port, er
 	raiseMemlock()
 	for _, cfg := range cfgs {
 		if err := o.prepare(&cfg); err != nil {
-			return nil, err
+			return nil, &dataplane.PortError{Port: cfg.Name, Err: err}
 		}
 	}
 	if len(o.ports) == 0 {
@@ -40,7 +40,7 @@ func Open(cfgs []dataplane.PortConfig, opt Options) (ports []*dataplane.Port, er
 	}
 	for _, p := range o.ports {
 		if err := o.attach(p); err != nil {
-			return nil, err
+			return nil, &dataplane.PortError{Port: p.name, Err: err}
 		}
 	}
 	if err := o.bind(); err != nil {
@@ -48,7 +48,7 @@ func Open(cfgs []dataplane.PortConfig, opt Options) (ports []*dataplane.Port, er
 	}
 	for _, p := range o.ports {
 		if err := p.start(); err != nil {
-			return nil, err
+			return nil, &dataplane.PortError{Port: p.name, Err: err}
 		}
 		ports = append(ports, o.port(p))
 	}

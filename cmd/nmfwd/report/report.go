@@ -50,6 +50,7 @@ type Memory struct {
 // A Port is a port.
 type Port struct {
 	nic.Info        // of its interface, without one only Name
+	Place    string // of the port line in the file
 	Plain    bool   // there is no interface: a VALE port, a pipe
 	Backend  string // "netmap" or "afxdp"
 	Mode     string // "native", "emulated" or "generic", empty before it is known
@@ -109,10 +110,10 @@ func (f *Facts) Lines() []Line {
 		r.lines = append(r.lines, Line{Level: Refuse, Port: x.Port, Text: x.Err.Error(), Err: x.Err})
 	}
 	for i := range f.Ports {
-		r.port = f.Ports[i].Name
+		r.port, r.place = f.Ports[i].Name, f.Ports[i].Place
 		f.judge(&r, &f.Ports[i])
 	}
-	r.port = ""
+	r.port, r.place = "", ""
 	f.machine(&r)
 	return r.lines
 }
@@ -120,6 +121,7 @@ func (f *Facts) Lines() []Line {
 // A reporter collects lines.
 type reporter struct {
 	port  string
+	place string // in the file of what is refused, empty where it is not known
 	lines []Line
 }
 
@@ -127,6 +129,9 @@ func (r *reporter) add(l Level, fix, format string, args ...any) {
 	line := Line{Level: l, Port: r.port, Text: fmt.Sprintf(format, args...), Fix: fix}
 	if l == Refuse {
 		line.Err = fmt.Errorf("port %s: %s", r.port, line.Text)
+		if r.place != "" {
+			line.Text, line.Err = r.place+": "+line.Text, fmt.Errorf("%s: %w", r.place, line.Err)
+		}
 	}
 	r.lines = append(r.lines, line)
 }
@@ -271,10 +276,15 @@ func (f *Facts) size(r *reporter, p *Port) {
 		r.add(Refuse, f.Tools.MTU(p.Name, p.MTU), "mtu %d is more than the interface's %d", p.MTU, p.Info.MTU)
 	}
 	most := p.BufSize - headLen
+	bigger := func(mtu int) string { return f.Tools.Parameter("buf_size", (mtu+headLen+63)/64*64) }
 	switch {
-	case p.BufSize == 0 || p.mtu() <= most:
+	case p.BufSize == 0:
+	case p.Backend == "netmap" && p.Host && p.Info.MTU > most:
+		r.add(Refuse, bigger(p.Info.MTU),
+			"the host receives and sends packets of the interface's MTU, %d, each in one buffer of netmap's, and these have %d bytes: make them larger before netmap is first used, lower the interface's MTU, or say host off", p.Info.MTU, p.BufSize)
+	case p.mtu() <= most:
 	case p.Backend == "netmap": // B13
-		r.add(Refuse, f.Tools.Parameter("buf_size", (p.mtu()+headLen+63)/64*64),
+		r.add(Refuse, bigger(p.mtu()),
 			"MTU %d needs buffers of %d bytes, they have %d: make them larger before netmap is first used, or lower the MTU", p.mtu(), p.mtu()+headLen, p.BufSize)
 	default:
 		r.add(Refuse, f.Tools.MTU(p.Name, most), "MTU %d does not fit the largest buffer, %d bytes: lower it", p.mtu(), p.BufSize)

@@ -198,7 +198,17 @@ func TestFindings(t *testing.T) {
 			"warning: transmit offloads stay on: netmap drops TCP, UDP and large packets of the host, ping gets through; as the port line says (offload keep)\n\tifconfig igb0 -txcsum -txcsum6 -tso4 -tso6 -vlanhwcsum -vlanhwtso"},
 		{"B6 refused by the system", func(f *Facts, p *Port) { plan(f, p.Name); p.SetErr = errors.New("operation not permitted") },
 			"ping gets through; operation not permitted"},
-		{"B13 MTU", func(f *Facts, p *Port) { f.Opened = false; p.Info.MTU = 9000 },
+		{"host on and an MTU beyond the buffers", func(f *Facts, p *Port) {
+			f.Opened = false
+			p.Info.MTU = 9000
+			p.MTU = 1500
+			p.Place = "routes.conf:3:1"
+		},
+			"error: routes.conf:3:1: the host receives and sends packets of the interface's MTU, 9000, each in one buffer of netmap's, and these have 2048 bytes: make them larger before netmap is first used, lower the interface's MTU, or say host off\n\tsysctl dev.netmap.buf_size=9024"},
+		{"host on and an MTU beyond the buffers, on Linux", func(f *Facts, p *Port) { f.Opened = false; p.Info.MTU = 2031; p.MTU = 1500; f.Tools = Linux },
+			"of the interface's MTU, 2031, each in one buffer of netmap's, and these have 2048 bytes: make them larger before netmap is first used, lower the interface's MTU, or say host off\n\techo 2112 > /sys/module/netmap/parameters/buf_size"},
+		{"host on and the largest MTU of the buffers", func(f *Facts, p *Port) { f.Opened = false; p.Info.MTU = 2030; p.MTU = 1500 }, ""},
+		{"B13 MTU", func(f *Facts, p *Port) { f.Opened = false; p.Info.MTU = 9000; p.Host = false; plan(f) },
 			"error: MTU 9000 needs buffers of 9018 bytes, they have 2048: make them larger before netmap is first used, or lower the MTU\n\tsysctl dev.netmap.buf_size=9024"},
 		{"MTU beyond the interface's", func(f *Facts, p *Port) { f.Opened = false; p.MTU = 2000 }, "error: mtu 2000 is more than the interface's 1500\n\tifconfig igb0 mtu 2000"},
 		{"B15 vlan lines and tags taken out", func(f *Facts, p *Port) { p.VLANs = true; plan(f, p.Name) },
