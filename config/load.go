@@ -1,6 +1,7 @@
 package config
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -9,12 +10,16 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"time"
 )
 
-// Bounds of included files.
+// Bounds of included files. Only files that are read again and again can be many
+// times what is on the disk.
 const (
-	maxDepth    = 16      // include lines within each other
-	maxFileSize = 1 << 30 // bytes
+	maxDepth     = 16       // include lines within each other
+	maxFileSize  = 1 << 30  // bytes, and of all files together
+	maxAgain     = 64       // times that a file is read that was read before
+	maxAgainSize = 16 << 20 // bytes read so
 )
 
 // ErrNotFile means that a path names a directory, a FIFO or a device.
@@ -26,21 +31,68 @@ type sourceFile struct {
 	info fs.FileInfo
 }
 
+// A readings counts what was read.
+type readings struct {
+	files     map[fileKey][]fs.FileInfo
+	size      int64 // bytes
+	again     int   // times that a file was read that had been before
+	againSize int64 // bytes read so
+	stopped   bool  // it was too much, which has been said
+}
+
+// A fileKey is what the same files have in common, and few others.
+type fileKey struct {
+	size int64
+	time time.Time
+}
+
+// note counts one reading, and returns what is wrong with it.
+func (r *readings) note(info fs.FileInfo) (wrong string) {
+	k := fileKey{info.Size(), info.ModTime()}
+	if slices.ContainsFunc(r.files[k], func(o fs.FileInfo) bool { return os.SameFile(o, info) }) {
+		r.again++
+		r.againSize += info.Size()
+	} else {
+		if r.files == nil {
+			r.files = make(map[fileKey][]fs.FileInfo)
+		}
+		r.files[k] = append(r.files[k], info)
+	}
+	r.size += info.Size()
+	switch {
+	case r.again > maxAgain:
+		return fmt.Sprintf("include lines read files again more than %d times", maxAgain)
+	case r.againSize > maxAgainSize:
+		return fmt.Sprintf("include lines read files again, more than %d bytes", maxAgainSize)
+	case r.size > maxFileSize:
+		return fmt.Sprintf("all files together are larger than %d bytes", maxFileSize)
+	}
+	return ""
+}
+
 // Load reads the routes.conf at path and the files that it includes. Resolve
 // has to be called if a port of the result has AddrKernel.
 //
 // The error is an Errors if the files were read and are wrong, and an
 // *fs.PathError if the file at path cannot be read (EX_NOINPUT of sysexits(3));
 // a file included that cannot be read is an error of the line that includes it.
-func Load(path string) (*Config, error) {
+func Load(path string) (*Config, error) { return LoadContext(context.Background(), path) }
+
+// LoadContext is Load until ctx is done: then its error is that of ctx.
+func LoadContext(ctx context.Context, path string) (*Config, error) {
 	p := newParser()
+	p.ctx = ctx
 	src, info, err := readFile(path)
 	if err != nil {
 		return nil, err
 	}
 	p.files = []sourceFile{{path, info}}
+	p.read.note(info)
 	p.text(path, src)
 	p.warnWritable(Pos{p.file, 1, 1}, path, info)
+	if err := ctx.Err(); err != nil {
+		return nil, err
+	}
 	return p.finish()
 }
 
@@ -144,16 +196,26 @@ var globQuoter = strings.NewReplacer(`*`, `\*`, `?`, `\?`, `[`, `\[`, `\`, `\\`)
 
 // includeFile reads the file at path for the include line at a place.
 func (p *parser) includeFile(at Pos, path string) {
+	if p.read.stopped || p.ctx.Err() != nil {
+		return
+	}
+	if info, err := os.Stat(path); err == nil { // before reading what may be large
+		for _, f := range p.files {
+			if os.SameFile(f.info, info) {
+				p.errs = append(p.errs, Error{at, fmt.Sprintf("include loop: %s is being read", quote(path))})
+				return
+			}
+		}
+	}
 	src, info, err := readFile(path)
 	if err != nil {
 		p.errs = append(p.errs, Error{at, "include: " + err.Error()})
 		return
 	}
-	for _, f := range p.files {
-		if os.SameFile(f.info, info) {
-			p.errs = append(p.errs, Error{at, fmt.Sprintf("include loop: %s is being read", quote(path))})
-			return
-		}
+	if wrong := p.read.note(info); wrong != "" {
+		p.errs = append(p.errs, Error{at, fmt.Sprintf("%s: %s is too much", wrong, quote(path))})
+		p.read.stopped = true
+		return
 	}
 	p.warnWritable(at, path, info)
 	file, line := p.file, p.line

@@ -1,7 +1,9 @@
 package config
 
 import (
+	"context"
 	"errors"
+	"fmt"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -115,6 +117,59 @@ func TestIncludeDepth(t *testing.T) {
 	_, err := Load(filepath.Join(dir, "x"))
 	if got := messages(t, err); len(got) != 1 || !strings.Contains(got[0], "deeper than 16 files") {
 		t.Errorf("got %q, want one error about depth", got)
+	}
+}
+
+// TestIncludeGrowth: includes that double from file to file end with one error at
+// the line that is too much, as do those of a large file; to name a file twice is
+// allowed.
+func TestIncludeGrowth(t *testing.T) {
+	var double strings.Builder
+	for i := range maxDepth {
+		fmt.Fprintf(&double, "-- %d --\ninclude %d\n include %d\n", i, i+1, i+1)
+	}
+	fmt.Fprintf(&double, "-- %d --\n", maxDepth)
+	large := "-- 0 --\n" + strings.Repeat("include 1\n", 5) + "-- 1 --\n" + strings.Repeat("# a comment of 32 characters ...\n", maxAgainSize/3/33)
+	for _, c := range []struct{ name, archive, want string }{
+		{"doubled", double.String(), "2:10: include lines read files again more than 64 times: "},
+		{"large", large, "5:9: include lines read files again, more than 16777216 bytes: "},
+		{"twice", "-- 0 --\ninclude 1\ninclude 1\n-- 1 --\noption burst 8\n", ""},
+	} {
+		_, err := Load(filepath.Join(writeTree(t, c.archive), "0"))
+		if c.want == "" {
+			if err != nil {
+				t.Errorf("%s: got %v", c.name, err)
+			}
+			continue
+		}
+		if got := messages(t, err); len(got) != 1 || !strings.Contains(got[0], c.want) {
+			t.Errorf("%s: got %q, want one error with %q", c.name, got, c.want)
+		}
+	}
+}
+
+// An expiring context is done once it has been asked so many times.
+type expiring struct {
+	context.Context
+	left int
+}
+
+func (c *expiring) Err() error {
+	if c.left--; c.left < 0 {
+		return context.Canceled
+	}
+	return nil
+}
+
+// TestLoadContext: reading ends soon after its context does, without a result.
+func TestLoadContext(t *testing.T) {
+	dir := writeTree(t, "-- main --\n"+strings.Repeat("include a\n", 10)+"-- a --\n"+strings.Repeat("bla\n", 100*linesAtOnce))
+	for _, left := range []int{0, 1, 5, 50} {
+		ctx := &expiring{t.Context(), left}
+		c, err := LoadContext(ctx, filepath.Join(dir, "main"))
+		if c != nil || err != context.Canceled || ctx.left < -20 {
+			t.Errorf("done after %d questions: got %v, %v, and %d more questions", left, c, err, -ctx.left)
+		}
 	}
 }
 

@@ -1,6 +1,7 @@
 package config
 
 import (
+	"context"
 	"encoding/binary"
 	"fmt"
 	"math/bits"
@@ -59,6 +60,8 @@ type parser struct {
 	cfg   *Config
 	errs  []Error
 	files []sourceFile // open include lines, outermost first; nil in Parse
+	read  readings     // of files
+	ctx   context.Context
 
 	file  unique.Handle[string]
 	line  int
@@ -94,6 +97,7 @@ type station struct {
 func newParser() *parser {
 	return &parser{
 		cfg:      &Config{Options: defaults()},
+		ctx:      context.Background(),
 		names:    make(map[string]int32),
 		stations: make(map[station]int),
 	}
@@ -123,6 +127,9 @@ const (
 	high
 )
 
+// linesAtOnce are read before ctx is looked at: a part of a millisecond's.
+const linesAtOnce = 256
+
 // text reads the lines of a file.
 func (p *parser) text(name, src string) {
 	p.file = unique.Make(name)
@@ -136,6 +143,9 @@ func (p *parser) text(name, src string) {
 	}
 	src = strings.TrimPrefix(src, "\ufeff")
 	for ; src != ""; p.line++ {
+		if p.line%linesAtOnce == 0 && p.ctx.Err() != nil {
+			return
+		}
 		l := src
 		if i := strings.IndexByte(src, '\n'); i >= 0 {
 			l, src = src[:i], src[i+1:]
