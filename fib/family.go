@@ -18,7 +18,8 @@ type family struct {
 	free    []uint32
 	index   sorted
 	tree    tree
-	filling chan struct{} // closed when the tree has all routes that Load added
+	missing []uint32      // first routes of prefixes that the tree lacks, later ones instead of earlier
+	filling chan struct{} // closed when the tree has those that it lacked
 	count   [NumOrigins]int
 	max     int
 	behind  int   // most routes that may lie behind an origin
@@ -28,6 +29,9 @@ type family struct {
 
 // ready reports whether the tree has all routes.
 func (f *family) ready() bool {
+	if len(f.missing) > 0 {
+		return false
+	}
 	if f.filling == nil {
 		return true
 	}
@@ -40,13 +44,41 @@ func (f *family) ready() bool {
 	}
 }
 
+// fill begins to fill the tree with what it lacks. The key of a route that is the
+// first one of its prefix stays as it is until the route is removed, which waits.
+func (f *family) fill() {
+	if len(f.missing) == 0 {
+		return
+	}
+	done := make(chan struct{})
+	missing, entries := f.missing, f.entries
+	f.missing, f.filling = nil, done
+	go func() {
+		defer close(done)
+		for _, n := range missing {
+			f.tree.set(entries[n].key, n)
+		}
+	}()
+}
+
 // wait returns the tree when it has all routes.
 func (f *family) wait() tree {
+	f.fill()
 	if f.filling != nil {
 		<-f.filling
 		f.filling = nil
 	}
 	return f.tree
+}
+
+// set makes n the first route of its prefix in the tree, now or when that is
+// filled.
+func (f *family) set(n uint32) {
+	if len(f.missing) > 0 {
+		f.missing = append(f.missing, n)
+		return
+	}
+	f.wait().set(f.entries[n].key, n)
 }
 
 // len returns the number of routes.
@@ -132,7 +164,7 @@ func (f *family) link(n uint32) {
 	if head == 0 || e.origin < f.entries[head].origin {
 		e.next = head
 		f.index.set(f.entries, n)
-		f.wait().set(e.key, n)
+		f.set(n)
 		if head == 0 || f.entries[head].adj != e.adj {
 			f.touch(e.key)
 		}
@@ -147,6 +179,7 @@ func (f *family) link(n uint32) {
 
 // unlink removes entry n from the routes of its prefix and frees it.
 func (f *family) unlink(n uint32) {
+	f.wait() // for n may be missing in the tree, and soon be the number of another route
 	e := f.entries[n]
 	f.count[e.origin]--
 	head := f.index.find(f.entries, e.key)
@@ -159,7 +192,7 @@ func (f *family) unlink(n uint32) {
 		p.next = e.next
 	case e.next != 0:
 		f.index.set(f.entries, e.next)
-		f.wait().set(e.key, e.next)
+		f.set(e.next)
 		if f.entries[e.next].adj != e.adj {
 			f.touch(e.key)
 		}

@@ -9,8 +9,8 @@ import (
 // same prefix and origin the later one counts. All are checked first: on an
 // error of that none is added. Only ErrFull may come later, where host routes of
 // neighbors take the room: then r is not to be used. It is fastest when rts is in
-// the order of All. The patricia trees are filled beside it: Commit does not wait
-// for them, while Lookup, Covering, and the next change of a route do.
+// the order of All. The patricia trees are filled later, beside all else: when Fill
+// is called, or Lookup or the removal of a route needs them.
 func (r *RIB) Load(rts []Route) error {
 	var n4, n6 int
 	for i := range rts {
@@ -37,6 +37,17 @@ func (r *RIB) Load(rts []Route) error {
 	return nil
 }
 
+// Fill begins to fill the patricia trees with what Load added, unless something
+// has needed them before, and returns channels that are closed when they have it.
+func (r *RIB) Fill() (done []<-chan struct{}) {
+	for _, f := range []*family{&r.v4, &r.v6} {
+		if f.fill(); !f.ready() {
+			done = append(done, f.filling)
+		}
+	}
+	return done
+}
+
 // load adds the n routes of family f among rts.
 func (r *RIB) load(f *family, n int, rts []Route) error {
 	mine := func(rt *Route) bool { return r.family(rt.Prefix.Addr()) == f }
@@ -51,7 +62,7 @@ func (r *RIB) load(f *family, n int, rts []Route) error {
 		return nil
 	}
 
-	t := f.wait()
+	f.wait()
 	f.entries = slices.Grow(f.entries, n)
 	added := make([]uint32, 0, n)
 	var w want
@@ -116,31 +127,12 @@ func (r *RIB) load(f *family, n int, rts []Route) error {
 	f.index.fill(all)
 	f.all = true
 
-	heads := make([]keyed, len(changed))
-	for i, m := range changed {
-		heads[i] = keyed{f.entries[m].key, m}
-	}
-	done := make(chan struct{})
-	f.filling = done
-	go func() {
-		defer close(done)
-		for _, h := range heads {
-			t.set(h.key, h.n)
-		}
-	}()
+	f.missing = changed
 
 	if len(r.neighborsOf(f).list) > 0 {
-		// Host routes are changed in the tree: it has to be complete.
 		return r.review(f, key{}, true)
 	}
 	return nil
-}
-
-// A keyed is a route's number with its key, for the goroutine that fills the
-// tree while the entries change.
-type keyed struct {
-	key
-	n uint32
 }
 
 // merge puts entry n among the routes of its prefix, the first of which is

@@ -35,7 +35,7 @@ const (
 // It is not changed once given to New or Reload.
 type Spec struct {
 	Ports        []Port        // by port number: the router's, then VLANs
-	Routes       []fib.Route   // without what follows from Ports
+	Routes       []fib.Route   // without what follows from Ports; control does not keep them
 	Neighbors    []neigh.Entry // all static
 	MaxNeighbors int
 	ICMP         ICMP
@@ -149,7 +149,7 @@ func New(router *dataplane.Router, spec *Spec, log *slog.Logger) (*Control, erro
 		hostRouter: newHostRouter(router.Ports()),
 		devices:    make([]string, len(spec.Ports)),
 	}
-	t, err := compile(spec)
+	t, err := compile(context.Background(), spec)
 	if err != nil {
 		return nil, err
 	}
@@ -161,10 +161,10 @@ func New(router *dataplane.Router, spec *Spec, log *slog.Logger) (*Control, erro
 }
 
 // Reload makes spec the one in use: it compiles aside, in the calling
-// goroutine, and then swaps. After an error nothing has changed. Run must be
-// running, or Step be called until the end.
+// goroutine, and then swaps. After an error nothing has changed: soon after ctx is
+// done that is its error. Run must be running, or Step be called until the end.
 func (c *Control) Reload(ctx context.Context, spec *Spec) error {
-	t, err := compile(spec)
+	t, err := compile(ctx, spec)
 	if err != nil {
 		return err
 	}
@@ -265,11 +265,16 @@ func (c *Control) Step(now time.Duration) (next time.Duration) {
 	return now + c.wait()
 }
 
-// compile builds the tables that spec asks for.
-func compile(spec *Spec) (tables, error) {
+// compile builds the tables that spec asks for, unless ctx is done before: it looks
+// between steps, each of which takes a part of a second for a million routes.
+func compile(ctx context.Context, spec *Spec) (t tables, err error) {
 	start := time.Now()
 	attrs := make([]fib.PortAttr, len(spec.Ports))
-	t := tables{spec: spec}
+	defer func() {
+		if err != nil {
+			t.close()
+		}
+	}()
 	var connected []fib.Route
 	for i, p := range spec.Ports {
 		attrs[i] = fib.PortAttr{Name: p.Name, MAC: p.MAC.Bytes(), MTU: uint16(p.MTU), TCI: p.tci(), On: uint16(p.On), KeepPCP: p.KeepPCP}
@@ -298,18 +303,31 @@ func compile(spec *Spec) (tables, error) {
 	if spec.SmallPages {
 		rib.UseSmallPages()
 	}
-	if err := rib.Load(slices.Concat(connected, spec.Routes)); err != nil {
-		return t, fmt.Errorf("control: %w", err)
-	}
-	t.rib, t.keep, t.seed = rib, gateways(spec.Routes), seed(spec.Ports)
-	if err := t.followKernel(spec.Kernel); err != nil {
-		return t, fmt.Errorf("control: routes of the system: %w", err)
-	}
-	for _, n := range spec.Neighbors {
-		if err := rib.SetNeighbor(n.Port, n.Addr, n.MAC.Bytes()); err != nil {
-			t.close()
+	for _, routes := range [][]fib.Route{connected, spec.Routes} {
+		if err := ctx.Err(); err != nil {
 			return t, fmt.Errorf("control: %w", err)
 		}
+		if err := rib.Load(routes); err != nil {
+			return t, fmt.Errorf("control: %w", err)
+		}
+	}
+	t.rib, t.keep, t.seed = rib, gateways(spec.Routes), seed(spec.Ports)
+	rest := *spec
+	rest.Routes, spec = nil, nil // the RIB has them: nothing is kept of what may be a million
+	t.spec = &rest
+	if err := ctx.Err(); err != nil {
+		return t, fmt.Errorf("control: %w", err)
+	}
+	if err := t.followKernel(rest.Kernel); err != nil {
+		return t, fmt.Errorf("control: routes of the system: %w", err)
+	}
+	for _, n := range rest.Neighbors {
+		if err := rib.SetNeighbor(n.Port, n.Addr, n.MAC.Bytes()); err != nil {
+			return t, fmt.Errorf("control: %w", err)
+		}
+	}
+	if err := ctx.Err(); err != nil {
+		return t, fmt.Errorf("control: %w", err)
 	}
 	t.fib = rib.Commit()
 	t.took = time.Since(start)

@@ -269,7 +269,7 @@ func TestDevices(t *testing.T) {
 // Tables in small pages are not rounded up for large ones.
 func TestSmallPages(t *testing.T) {
 	size := func(small bool) int {
-		tab, err := compile(&Spec{SmallPages: small})
+		tab, err := compile(t.Context(), &Spec{SmallPages: small})
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -372,7 +372,7 @@ func TestGateways(t *testing.T) {
 		t.Errorf("got %s, want %s", got, want)
 	}
 	reload := func(s *Spec) {
-		tab, err := compile(s)
+		tab, err := compile(t.Context(), s)
 		if err != nil {
 			t.Fatal(err)
 		}

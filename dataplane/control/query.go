@@ -19,6 +19,23 @@ import (
 // ARP never waits for one.
 const part = 500
 
+// Settle returns when nothing is left to do of the last New or Reload: the trees of
+// the routes are filled when the tables are in use.
+func (c *Control) Settle(ctx context.Context) error {
+	var filling []<-chan struct{}
+	if err := c.query(ctx, func() { filling = c.rib.Fill() }); err != nil {
+		return err
+	}
+	for _, done := range filling {
+		select {
+		case <-done:
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
+	return nil
+}
+
 // query runs f in control's goroutine. Run must be running.
 func (c *Control) query(ctx context.Context, f func()) error {
 	done := make(chan struct{})

@@ -65,7 +65,6 @@ func (t *tables) followKernel(source RouteSource) error {
 	var routes []fib.Route
 	t.feed, routes = source()
 	if err := t.rib.Load(routes); err != nil {
-		t.close()
 		return err
 	}
 	for i := range routes {
