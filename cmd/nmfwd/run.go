@@ -7,9 +7,11 @@ import (
 	"io"
 	"io/fs"
 	"log/slog"
+	"net"
 	"net/netip"
 	"os"
 	"os/signal"
+	"runtime"
 	"sync"
 	"syscall"
 	"time"
@@ -37,6 +39,7 @@ type runCmd struct {
 
 // Run is the daemon.
 func (c *runCmd) Run() error {
+	collect(restPercent)
 	// A daemon that still reads its configuration must not die of a reload.
 	hup := make(chan os.Signal, 1) // one waiting stands for all that come meanwhile
 	signal.Notify(hup, syscall.SIGHUP)
@@ -85,8 +88,11 @@ func readFile(name string) ([]byte, error) {
 	return os.ReadFile(name)
 }
 
-func loadConfig(path string) (*config.Config, error) {
-	cfg, err := config.Load(path)
+func loadConfig(path string) (*config.Config, error) { return loadUntil(context.Background(), path) }
+
+// loadUntil is loadConfig until ctx is done.
+func loadUntil(ctx context.Context, path string) (*config.Config, error) {
+	cfg, err := config.LoadContext(ctx, path)
 	var pe *fs.PathError
 	if errors.As(err, &pe) && !errors.Is(err, fs.ErrPermission) {
 		return nil, coded{exNoInput, err}
@@ -167,10 +173,12 @@ func start(path string, cfg *config.Config, log *slog.Logger) (_ *daemon, err er
 		return nil, err
 	}
 	spec.Kernel = feed(d.routes)
+	cfg.Routes = nil // the tables have them
+	system := systemPorts(spec)
 	if d.ctl, err = control.New(d.router, spec, log); err != nil {
 		return nil, err
 	}
-	if d.neighbors, err = follow(spec, log); err != nil {
+	if d.neighbors, err = follow(system, log); err != nil {
 		return nil, err
 	}
 	if d.neighbors != nil {
@@ -214,15 +222,21 @@ func start(path string, cfg *config.Config, log *slog.Logger) (_ *daemon, err er
 	return d, nil
 }
 
-// follow follows the system's neighbors on the ports whose host stack finds them
-// out; it returns nil where there is none.
-func follow(spec *control.Spec, log *slog.Logger) (*neighbors.Table, error) {
+// systemPorts returns the numbers of the ports whose host stack finds out
+// neighbors, by name.
+func systemPorts(spec *control.Spec) map[string]uint16 {
 	interfaces := make(map[string]uint16)
 	for i, p := range spec.Ports {
 		if p.Source == neigh.System {
 			interfaces[p.Name] = uint16(i)
 		}
 	}
+	return interfaces
+}
+
+// follow follows the system's neighbors on interfaces; it returns nil where there
+// is none.
+func follow(interfaces map[string]uint16, log *slog.Logger) (*neighbors.Table, error) {
 	if len(interfaces) == 0 {
 		return nil, nil
 	}
@@ -379,6 +393,7 @@ func (d *daemon) serve(stop, hup <-chan os.Signal, status bool) error {
 	defer cancel()
 	reloading.Go(func() {
 		for {
+			d.giveBack(ctx)
 			select {
 			case <-hup:
 				d.reload(ctx)
@@ -421,7 +436,8 @@ func (d *daemon) serve(stop, hup <-chan os.Signal, status bool) error {
 // what was done.
 func (d *daemon) reload(ctx context.Context) (string, error) {
 	began := time.Now()
-	cfg, err := d.tryReload(ctx)
+	collect(reloadPercent)
+	cfg, routes, err := d.tryReload(ctx)
 	d.reloads.Done(time.Now(), err)
 	if err != nil {
 		d.log.Error("reload refused, the old configuration stays in use", "err", err)
@@ -434,27 +450,34 @@ func (d *daemon) reload(ctx context.Context) (string, error) {
 	}
 	d.cfg = cfg
 	took := time.Since(began).Round(time.Millisecond)
-	d.log.Info("reloaded", "routes", len(cfg.Routes), "neighbors", len(cfg.Neighbors), "took", took)
-	return said + fmt.Sprintf("reloaded %s in %v: %d routes, %d neighbors", d.path, took, len(cfg.Routes), len(cfg.Neighbors)), nil
+	d.log.Info("reloaded", "routes", routes, "neighbors", len(cfg.Neighbors), "took", took)
+	return said + fmt.Sprintf("reloaded %s in %v: %d routes, %d neighbors", d.path, took, routes, len(cfg.Neighbors)), nil
 }
 
-func (d *daemon) tryReload(ctx context.Context) (*config.Config, error) {
-	cfg, err := loadConfig(d.path)
+func (d *daemon) tryReload(ctx context.Context) (_ *config.Config, routes int, err error) {
+	cfg, err := loadUntil(ctx, d.path)
 	if err != nil {
-		return nil, err
+		return nil, 0, err
 	}
+	runtime.GC() // the text
 	if errs := config.NeedsRestart(d.cfg, cfg); errs != nil {
-		return nil, config.Errors(errs)
+		return nil, 0, config.Errors(errs)
 	}
-	if err := cfg.Resolve(kernelAddrs); err != nil {
-		return nil, err
+	if err := cfg.Resolve(func(name string) ([]netip.Prefix, error) {
+		a, err := kernelAddrs(name)
+		if len(a) == 0 && d.away(name) {
+			return d.cfg.Ports[d.cfg.Port(name)].Addrs, nil
+		}
+		return a, err
+	}); err != nil {
+		return nil, 0, err
 	}
-	if err := checkHost(cfg, d.ports); err != nil {
-		return nil, err
+	if err := d.checkPorts(cfg); err != nil {
+		return nil, 0, err
 	}
 	spec, err := setup.Spec(cfg, d.ports)
 	if err != nil {
-		return nil, err
+		return nil, 0, err
 	}
 	if d.routes != nil {
 		if err := d.routes.Refresh(ctx); err != nil {
@@ -462,15 +485,43 @@ func (d *daemon) tryReload(ctx context.Context) (*config.Config, error) {
 		}
 	}
 	spec.Kernel = feed(d.routes)
+	routes, cfg.Routes = len(cfg.Routes), nil // the tables will have them
 	// While both configurations may be in use, what either one calls its own
 	// stays with the host.
 	if err := d.setAddrs(append(setup.Own(d.cfg), setup.Own(cfg)...)); err != nil {
-		return nil, err
+		return nil, 0, err
 	}
 	if err := d.ctl.Reload(ctx, spec); err != nil {
-		return nil, errors.Join(err, d.setAddrs(setup.Own(d.cfg)))
+		return nil, 0, errors.Join(err, d.setAddrs(setup.Own(d.cfg)))
 	}
-	return cfg, d.setAddrs(setup.Own(cfg))
+	return cfg, routes, d.setAddrs(setup.Own(cfg))
+}
+
+// checkPorts is checkHost for the ports that are as they were opened. Somebody took
+// the interfaces of others away, which is a warning: it is no reason to refuse what
+// a file says of the rest.
+func (d *daemon) checkPorts(cfg *config.Config) error {
+	var here []*dataplane.Port
+	for _, p := range d.ports {
+		if !d.away(p.Name) {
+			here = append(here, p)
+		} else if err := checkHost(cfg, []*dataplane.Port{p}); err != nil {
+			at := cfg.Ports[cfg.Port(p.Name)].Pos
+			cfg.Warnings = append(cfg.Warnings, config.Error{Pos: at, Msg: fmt.Sprintf("port %s: its interface is not the one that it was opened on: the host's addresses are not known to be right", p.Name)})
+		}
+	}
+	return checkHost(cfg, here)
+}
+
+// away reports whether the interface of a port is gone, or another one has its name.
+func (d *daemon) away(name string) bool {
+	for i, p := range d.ports {
+		if p.Name == name {
+			now, err := net.InterfaceByName(name)
+			return err != nil || now.Index != d.before[i].Index
+		}
+	}
+	return false
 }
 
 func (d *daemon) setAddrs(own []netip.Addr) error {
