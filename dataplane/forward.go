@@ -198,7 +198,7 @@ func (st *State) reverse(port *PortState, a *fib.Adjacency) bool {
 		return st.FIB.Leaves(a, port.Number)
 	}
 	switch a.Action {
-	case fib.NoRoute, fib.Local, fib.Broadcast, fib.Blackhole, fib.Reject:
+	case fib.NoRoute, fib.Local, fib.Broadcast, fib.Blackhole, fib.Reject, fib.Unreachable, fib.Throw:
 		return false
 	}
 	return !a.Default
@@ -220,11 +220,11 @@ func (p *PortState) end(a *fib.Adjacency, linkLocal bool, ttl uint8, n int) verd
 			return toHost
 		}
 		return verdict(DropMartian)
-	case a.Action == fib.NoRoute:
+	case a.Action == fib.NoRoute, a.Action == fib.Throw:
 		return verdict(DropNoRoute)
 	case a.Action == fib.Blackhole:
 		return verdict(DropBlackhole)
-	case a.Action == fib.Reject:
+	case a.Action == fib.Reject, a.Action == fib.Unreachable:
 		return verdict(DropReject)
 	case ttl <= 1:
 		return verdict(DropTTL)

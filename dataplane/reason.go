@@ -23,7 +23,7 @@ const (
 	DropMulticast          // 224/4, ff00::/8, and no host to take it: RFC 1812, 5.2.1
 	DropNoRoute            // no route to the destination: RFC 1812, 4.3.3.1
 	DropBlackhole          // route says to discard silently
-	DropReject             // route says unreachable: RFC 1812, 5.2.7.1
+	DropReject             // route says unreachable or prohibited: RFC 1812, 5.2.7.1
 	DropNoNeighbor         // link-layer address of the next hop is unknown: RFC 1812, 3.3.2
 	DropTooBig             // packet exceeds the egress MTU: RFC 1191, RFC 8201
 	DropOversize           // frame exceeds what the ingress port may carry: IEEE 802.3, 3.2.7

@@ -24,6 +24,8 @@ func TestURPF(t *testing.T) {
 	via("0.0.0.0/0", "198.18.0.203", 0)
 	via("192.0.2.0/25", "198.19.0.203", 1)
 	add(t, rib, fib.Route{Prefix: netip.MustParsePrefix("192.0.2.128/25"), Origin: fib.Static, Kind: fib.Reject})
+	add(t, rib, fib.Route{Prefix: netip.MustParsePrefix("192.0.2.192/27"), Origin: fib.Kernel, Kind: fib.Unreachable})
+	add(t, rib, fib.Route{Prefix: netip.MustParsePrefix("192.0.2.224/27"), Origin: fib.Kernel, Kind: fib.Throw})
 	add(t, rib, fib.Route{Prefix: netip.MustParsePrefix("203.0.113.0/24"), Origin: fib.Static, Kind: fib.Via,
 		Hops: []fib.Hop{{Gateway: addr("198.18.0.204")}, {Gateway: addr("198.19.0.203"), Port: 1}}})
 	f := rib.Commit()
@@ -38,6 +40,8 @@ func TestURPF(t *testing.T) {
 		{"the default route", "8.8.8.8", true, false},
 		{"a gateway of several, not in use", "203.0.113.5", true, true},
 		{"reject", "192.0.2.129", false, false},
+		{"unreachable", "192.0.2.193", false, false},
+		{"throw", "192.0.2.225", false, false},
 		{"an own address", "198.19.0.205", false, false},
 		{"IPv6 behind the port", "2001:2:0:1::1", true, true},
 		{"IPv6 behind another port", "2001:2:0:8001::1", false, true},

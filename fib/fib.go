@@ -24,21 +24,23 @@ type Action uint8
 
 // The actions. NoRoute is zero: a table without routes drops everything.
 const (
-	NoRoute   Action = iota // no route matched
-	Forward                 // rewrite and send
-	Local                   // an address of the router
-	Broadcast               // directed broadcast of a connected network (RFC 2644)
-	Glean                   // on a connected network, neighbor unknown
-	Resolve                 // through a gateway, neighbor unknown
-	Blackhole               // discard silently
-	Reject                  // discard with an ICMP error
-	Verify                  // as Forward, and tell that the neighbor is in use
-	Tagged                  // rewrite and send with a VLAN tag
-	Host                    // leave to the host stack of the port that it came in by
-	Group                   // one of several adjacencies, chosen by the flow: see FIB.Path
+	NoRoute     Action = iota // no route matched
+	Forward                   // rewrite and send
+	Local                     // an address of the router
+	Broadcast                 // directed broadcast of a connected network (RFC 2644)
+	Glean                     // on a connected network, neighbor unknown
+	Resolve                   // through a gateway, neighbor unknown
+	Blackhole                 // discard silently
+	Reject                    // discard with an ICMP error: prohibited
+	Unreachable               // discard with an ICMP error: unreachable
+	Throw                     // as if no route matched, though a shorter one does
+	Verify                    // as Forward, and tell that the neighbor is in use
+	Tagged                    // rewrite and send with a VLAN tag
+	Host                      // leave to the host stack of the port that it came in by
+	Group                     // one of several adjacencies, chosen by the flow: see FIB.Path
 )
 
-var actionNames = [...]string{"no route", "forward", "local", "broadcast", "glean", "resolve", "blackhole", "reject", "verify", "tagged", "host", "group"}
+var actionNames = [...]string{"no route", "forward", "local", "broadcast", "glean", "resolve", "blackhole", "reject", "unreachable", "throw", "verify", "tagged", "host", "group"}
 
 // String returns the action's name.
 func (a Action) String() string {

@@ -83,7 +83,7 @@ func (r *RIB) check(rt *Route) error {
 		return fmt.Errorf("fib: %v: origin %v", p, rt.Origin)
 	}
 	switch rt.Kind {
-	case Blackhole, Reject, Host:
+	case Blackhole, Reject, Unreachable, Throw, Host:
 		return nil
 	case Via:
 		if rt.Hops != nil {

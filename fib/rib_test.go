@@ -94,7 +94,7 @@ func (o *oracle) adjacency(v4 bool, r Route) Adjacency {
 		adj.Family = 4
 	}
 	switch {
-	case r.Kind == Blackhole, r.Kind == Reject, r.Kind == Host:
+	case r.Kind == Blackhole, r.Kind == Reject, r.Kind == Unreachable, r.Kind == Throw, r.Kind == Host:
 		return adj
 	case r.Kind == Local, r.Kind == Broadcast:
 		adj.Port = r.Port

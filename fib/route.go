@@ -32,7 +32,7 @@ func (o Origin) String() string {
 }
 
 // A Kind is the action that a route asks for: Via, OnLink, Local, Broadcast,
-// Blackhole, Reject or Host.
+// Blackhole, Reject, Unreachable, Throw or Host.
 type Kind = Action
 
 // The kinds of routes that lead to a neighbor.
@@ -48,7 +48,7 @@ type Route struct {
 	Origin  Origin       // Connected, Static or Kernel
 	Kind    Kind         //
 	Gateway netip.Addr   // Via only: of the prefix's family, without zone
-	Port    uint16       // egress port number; ignored for Blackhole, Reject and Host
+	Port    uint16       // egress port number; used by Via, OnLink, Local and Broadcast
 	MTU     uint16       // largest IP packet in bytes, 0 for the port's; used by Via and OnLink
 
 	// Hops are gateways that share the flows, for Via and in place of Gateway and

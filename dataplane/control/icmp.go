@@ -145,7 +145,11 @@ func (c *Control) errorAbout(kind dataplane.Kind, ip []byte) (icmp.Error, bool) 
 	}
 	a := c.path(destination(ip), ip)
 	switch {
-	case a.Action == fib.NoRoute, a.Action == fib.Host:
+	case a.Action == fib.NoRoute, a.Action == fib.Throw, a.Action == fib.Host:
+		return icmp.Error{Kind: icmp.NetUnreachable}, true
+	case a.Action == fib.Unreachable && ip[0]>>4 == 4:
+		return icmp.Error{Kind: icmp.HostUnreachable}, true
+	case a.Action == fib.Unreachable: // the code 3 of IPv6 is about a neighbor only
 		return icmp.Error{Kind: icmp.NetUnreachable}, true
 	case a.Action == fib.Reject:
 		return icmp.Error{Kind: icmp.Prohibited}, true

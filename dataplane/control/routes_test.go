@@ -9,6 +9,7 @@ import (
 	"strings"
 	"testing"
 
+	"nmfwd/dataplane"
 	"nmfwd/fib"
 	"nmfwd/fib/neigh"
 )
@@ -100,6 +101,59 @@ func (r *rig) follows(what, dst, want string) {
 	}
 	if got != want {
 		r.Errorf("%s: packets to %s: got %s, want %s", what, dst, got, want)
+	}
+}
+
+// TestRouteTypes: the types of the system's routes by which packets are discarded
+// tell senders what the system itself would, those of both families.
+func TestRouteTypes(t *testing.T) {
+	s := icmpSpec()
+	k := &kernel{routes: map[netip.Prefix]fib.Route{}}
+	for p, kind := range map[string]fib.Kind{
+		"100.64.0.0/10": fib.Via, "100.65.0.0/16": fib.Unreachable, "100.66.0.0/16": fib.Reject, "100.67.0.0/16": fib.Throw, "100.68.0.0/16": fib.Blackhole,
+		"2001:db8:1::/48": fib.Unreachable, "2001:db8:2::/48": fib.Reject, "2001:db8:3::/48": fib.Throw, "2001:db8:4::/48": fib.Blackhole,
+	} {
+		r := fib.Route{Prefix: netip.MustParsePrefix(p), Kind: kind}
+		if kind == fib.Via {
+			r.Gateway, r.Port = netip.MustParseAddr("198.19.0.203"), 1
+		}
+		k.set(r)
+	}
+	s.Kernel = k.source
+	type told [2]byte // type and code
+	silent := told{0, 255}
+	for _, c := range []struct {
+		packet []byte
+		want   told
+		reason dataplane.Reason // where nothing is told
+	}{
+		{udp4("100.65.0.1", 64, 8), told{3, 1}, 0},
+		{udp4("100.66.0.1", 64, 8), told{3, 13}, 0},
+		{udp4("100.67.0.1", 64, 8), told{3, 0}, 0},
+		{udp4("100.68.0.1", 64, 8), silent, dataplane.DropBlackhole},
+		{packet6("2001:2:0:1::1", "2001:db8:1::1", 17, 64, nil), told{1, 0}, 0},
+		{packet6("2001:2:0:1::1", "2001:db8:2::1", 17, 64, nil), told{1, 1}, 0},
+		{packet6("2001:2:0:1::1", "2001:db8:3::1", 17, 64, nil), told{1, 0}, 0},
+		{packet6("2001:2:0:1::1", "2001:db8:4::1", 17, 64, nil), silent, dataplane.DropBlackhole},
+	} {
+		ctl, ports := lab(t, s)
+		got := silent
+		switch frames := pass(ctl, ports[0], framed(c.packet)); {
+		case len(frames) > 1:
+			t.Errorf("to %v: %d frames", destination(c.packet), len(frames))
+		case len(frames) == 1 && c.packet[0]>>4 == 4:
+			got = told(frames[0][14+20:])
+		case len(frames) == 1:
+			got = told(frames[0][14+40:])
+		}
+		if got != c.want {
+			t.Errorf("to %v: told %v, want %v", destination(c.packet), got, c.want)
+		}
+		var n dataplane.Snapshot
+		ctl.router.Snapshot(&n)
+		if q := n.Ports[0].RX[0]; c.want == silent && q.Dropped[c.reason] != 1 || c.want != silent && q.Punted[dataplane.PuntUnreachable] != 1 {
+			t.Errorf("to %v: counted %+v", destination(c.packet), q)
+		}
 	}
 }
 

@@ -18,11 +18,11 @@ type Kind uint8
 
 // The kinds, by the names that metrics use.
 const (
-	NetUnreachable      Kind = iota // no route to the destination
-	HostUnreachable                 // the destination, or the gateway to it, does not answer
+	NetUnreachable      Kind = iota // no route to the destination, or in IPv6 one that says unreachable
+	HostUnreachable                 // the destination, or the gateway to it, does not answer, or in IPv4 the route says unreachable
 	ProtocolUnreachable             // nothing here speaks the protocol
 	PortUnreachable                 // nothing here listens on the port
-	Prohibited                      // the configuration says unreachable
+	Prohibited                      // the route says prohibited
 	TooBig                          // exceeds the MTU of the next hop, and must not be fragmented
 	TimeExceeded                    // TTL or hop limit exceeded in transit
 	ParameterProblem                // a field of the header that makes no sense

@@ -29,6 +29,8 @@ const (
 	rtmDelAddr     = 21
 	rtmNewRoute    = 24
 	rtmDelRoute    = 25
+	rtmNewRule     = 32
+	rtmDelRule     = 33
 	rtmNewNexthop  = 104
 	rtmDelNexthop  = 105
 	nlmAppend      = 0x800 // NLM_F_APPEND
@@ -39,27 +41,28 @@ const (
 	familyIPv6 = 10
 
 	// struct rtmsg
-	rtmsgLen    = 12
-	rtmDstLen   = 1
-	rtmSrcLen   = 2
-	rtmTOS      = 3
-	rtmTable    = 4
-	rtmType     = 7
-	rtmFlags    = 8
-	rtmFCloned  = 0x200
-	tableMain   = 254
-	tableLocal  = 255
-	rtaDst      = 1
-	rtaOIF      = 4
-	rtaGateway  = 5
-	rtaPriority = 6
-	rtaMetrics  = 8
-	rtaMultiple = 9 // RTA_MULTIPATH
-	rtaTable    = 15
-	rtaVia      = 18
-	rtaEncap    = 22
-	rtaNexthop  = 30 // RTA_NH_ID
-	rtaxMTU     = 2
+	rtmsgLen     = 12
+	rtmDstLen    = 1
+	rtmSrcLen    = 2
+	rtmTOS       = 3
+	rtmTable     = 4
+	rtmType      = 7
+	rtmFlags     = 8
+	rtmFCloned   = 0x200
+	tableDefault = 253
+	tableMain    = 254
+	tableLocal   = 255
+	rtaDst       = 1
+	rtaOIF       = 4
+	rtaGateway   = 5
+	rtaPriority  = 6
+	rtaMetrics   = 8
+	rtaMultiple  = 9 // RTA_MULTIPATH
+	rtaTable     = 15
+	rtaVia       = 18
+	rtaEncap     = 22
+	rtaNexthop   = 30 // RTA_NH_ID
+	rtaxMTU      = 2
 
 	// struct rtnexthop
 	rtnhLen    = 8
@@ -82,6 +85,13 @@ const (
 	nhaEncap    = 8
 	nhaFDB      = 11
 	groupMember = 8 // struct nexthop_grp
+
+	// struct fib_rule_hdr, fib_rules.h
+	ruleLen     = 12
+	ruleTable   = 4
+	ruleAction  = 7
+	ruleToTable = 1 // FR_ACT_TO_TBL
+	fraTable    = 15
 )
 
 // Types of routes, RTN_ of rtnetlink.h.
@@ -156,6 +166,8 @@ func (r *netlinkReader) message(m message) error {
 		return r.nexthop(m)
 	case rtmNewRoute, rtmDelRoute:
 		return r.route(m)
+	case rtmNewRule, rtmDelRule:
+		return r.rule(m)
 	case rtmDelAddr:
 		r.again = true // routes go with it, of which Linux tells nothing in IPv4
 	}
@@ -245,6 +257,45 @@ func (r *netlinkReader) nexthop(m message) error {
 	return nil
 }
 
+// rule takes a rule. A list has them in order.
+func (r *netlinkReader) rule(m message) error {
+	b := m.payload
+	if len(b) < ruleLen {
+		return errMessage
+	}
+	family := uint8(4)
+	switch b[0] {
+	case familyIPv4:
+	case familyIPv6:
+		family = 6
+	default:
+		return nil
+	}
+	if !r.listing {
+		r.again = true // others may come after it
+		return nil
+	}
+	table := uint32(b[ruleTable])
+	err := eachAttr(b[ruleLen:], func(kind uint16, v []byte) (err error) {
+		if kind == fraTable {
+			table, err = number(v)
+		}
+		return err
+	})
+	l := r.later[family]
+	switch toTable := b[ruleAction] == ruleToTable; {
+	case toTable && table == tableMain:
+		l.main = true
+	case !l.main || toTable && table == tableLocal:
+	case toTable && table == tableDefault:
+		l.lookup = true
+	default:
+		l.rules = true
+	}
+	r.later[family] = l
+	return err
+}
+
 func (r *netlinkReader) route(m message) error {
 	b := m.payload
 	if len(b) < rtmsgLen {
@@ -309,6 +360,15 @@ func (r *netlinkReader) route(m message) error {
 	switch {
 	case table == tableLocal:
 		e.local, e.metric = true, 0
+	case table == tableDefault:
+		l := r.later[p.family]
+		if came := m.kind == rtmNewRoute; !r.listing {
+			r.again = r.again || came != l.routes // there may be others
+		} else if came {
+			l.routes = true
+			r.later[p.family] = l
+		}
+		return nil
 	case table != tableMain:
 		return nil
 	}
@@ -334,8 +394,12 @@ func (r *netlinkReader) route(m message) error {
 		*to = path{family: p.family, verb: local, hops: to.hops[:0]}
 	case rtnBlackhole:
 		to.verb = blackhole
-	case rtnUnreachable, rtnProhibit, rtnThrow:
-		to.verb = reject
+	case rtnUnreachable:
+		to.verb = unreachable
+	case rtnProhibit:
+		to.verb = prohibit
+	case rtnThrow:
+		to.verb = throw
 	default:
 		return nil
 	}

@@ -222,7 +222,10 @@ func TestNetlink(t *testing.T) {
 		{"blackhole", []any{routeMsg{to: "203.0.113.0/24", typ: rtnBlackhole}, routeMsg{to: "2001:db8::/32", typ: rtnBlackhole, hops: []testHop{{link: lo}}}},
 			[]string{"203.0.113.0/24 blackhole", "2001:db8::/32 blackhole"}},
 		{"unreachable, prohibit, throw", []any{routeMsg{to: "10.1.0.0/16", typ: rtnUnreachable}, routeMsg{to: "10.2.0.0/16", typ: rtnProhibit}, routeMsg{to: "10.3.0.0/16", typ: rtnThrow}},
-			[]string{"10.1.0.0/16 reject", "10.2.0.0/16 reject", "10.3.0.0/16 reject"}},
+			[]string{"10.1.0.0/16 unreachable", "10.2.0.0/16 reject", "10.3.0.0/16 throw"}},
+		{"unreachable, prohibit, throw, IPv6", []any{routeMsg{to: "2001:db8:1::/48", typ: rtnUnreachable, hops: []testHop{{link: lo}}}, routeMsg{to: "2001:db8:2::/48", typ: rtnProhibit}, routeMsg{to: "2001:db8:3::/48", typ: rtnThrow}},
+			[]string{"2001:db8:1::/48 unreachable", "2001:db8:2::/48 reject", "2001:db8:3::/48 throw"}},
+		{"unreachable only if there is nothing better", []any{routeMsg{to: "0.0.0.0/0", typ: rtnUnreachable}.at(4278198272), via("0.0.0.0/0", a, "198.18.0.203").at(100)}, []string{"0.0.0.0/0 via 198.18.0.203 port 0"}},
 		{"no port", []any{via("203.0.113.0/24", mgmt, "10.0.0.1"), via("10.0.0.0/24", mgmt, "")}, []string{"10.0.0.0/24 host", "203.0.113.0/24 host"}},
 		{"one path of two by no port", []any{routeMsg{to: "203.0.113.0/24", hops: []testHop{{link: a, gw: "198.18.0.203"}, {link: mgmt, gw: "10.0.0.1"}}}}, []string{"203.0.113.0/24 host"}},
 		{"own addresses", []any{
@@ -313,6 +316,54 @@ func TestNetlink(t *testing.T) {
 			t.Errorf("%s: feed told\n%swant\n%s", c.name, got, want)
 		}
 		tab.check(t, c.name)
+	}
+}
+
+// TestThrow: where the main table says throw and something comes after it, only the
+// host knows what. It is a list that tells.
+func TestThrow(t *testing.T) {
+	rule := func(family, action byte, table uint32) []byte {
+		fixed := make([]byte, ruleLen)
+		fixed[0], fixed[ruleAction], fixed[ruleTable] = family, action, byte(min(table, 252))
+		if table <= 255 {
+			fixed[ruleTable] = byte(table)
+		}
+		return newMsg(rtmNewRule, 0, fixed...).u32(fraTable, table).done()
+	}
+	rule4 := func(table uint32) []byte { return rule(familyIPv4, ruleToTable, table) }
+	inDefault := via("198.51.100.0/24", a, "198.18.0.203").with(func(r *routeMsg) { r.table = tableDefault })
+	for _, c := range []struct {
+		name string
+		list [][]byte
+		want string // of IPv4
+	}{
+		{"nothing", nil, "throw"},
+		{"as the system starts", [][]byte{rule4(tableLocal), rule4(tableMain), rule4(tableDefault)}, "throw"},
+		{"default table in use", [][]byte{rule4(tableLocal), rule4(tableMain), rule4(tableDefault), inDefault.bytes()}, "host"},
+		{"default table in use, and no rule for it", [][]byte{rule4(tableLocal), rule4(tableMain), inDefault.bytes()}, "throw"},
+		{"rule before", [][]byte{rule4(100), rule4(tableMain), rule4(tableDefault)}, "throw"},
+		{"rule after", [][]byte{rule4(tableMain), rule4(5000)}, "host"},
+		{"prohibited after", [][]byte{rule4(tableMain), rule(familyIPv4, 8, 0)}, "host"},
+		{"rule of the other family", [][]byte{rule4(tableMain), rule(familyIPv6, ruleToTable, tableMain), rule(familyIPv6, ruleToTable, 100)}, "throw"},
+		{"of bridges", [][]byte{rule4(tableMain), rule(7, ruleToTable, 100)}, "throw"},
+	} {
+		tab := newTable(testPorts)
+		tab.begin()
+		take(t, tab, append(links(), routeMsg{to: "10.0.0.0/8", typ: rtnThrow}.bytes())...)
+		take(t, tab, c.list...)
+		tab.end(true)
+		if got, want := has(tab), lines("10.0.0.0/8 "+c.want); got != want {
+			t.Errorf("%s: got %swant %s", c.name, got, want)
+		}
+		take(t, tab, rule4(100))
+		if !tab.again {
+			t.Errorf("%s: a new rule calls for no list", c.name)
+		}
+		tab.again = false
+		take(t, tab, inDefault.bytes(), inDefault.gone().bytes())
+		if !tab.again {
+			t.Errorf("%s: changes of the default table call for no list", c.name)
+		}
 	}
 }
 

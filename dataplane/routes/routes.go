@@ -5,11 +5,11 @@
 //
 // Of the routes to a prefix the one with the lowest metric that has an interface
 // which is up. Routes whose interfaces are all ports are followed as they are:
-// with gateways, on the link, blackhole, unreachable and prohibit, the MTU. All
-// others are the host's to follow ([fib.Host]): by interfaces that are no ports,
-// to the system's own addresses, with encapsulation, with a gateway of the other
-// family. So packets never take another way than the system's because a port
-// cannot. Routes for some values of TOS or some sources are left out, and so are
+// with gateways, on the link, blackhole, unreachable, prohibit and throw, the MTU.
+// All others are the host's to follow ([fib.Host]): by interfaces that are no
+// ports, to the system's own addresses, with encapsulation, with a gateway of the
+// other family, throw where rules come after that for the main table. So packets
+// never take another way than the system's because a port cannot. Routes for some values of TOS or some sources are left out, and so are
 // other tables and the rules that lead to them.
 //
 // # Ownership

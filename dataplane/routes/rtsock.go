@@ -208,7 +208,7 @@ func (r *rtsockReader) route(m []byte) error {
 	case flags&rtfBlackhole != 0:
 		to.verb = blackhole
 	case flags&rtfReject != 0:
-		to.verb = reject
+		to.verb = unreachable // as the kernel tells senders
 	default:
 		h := hop{link: uint32(native.Uint16(m[rtIndex:])), weight: uint16(min(max(r.long(m[rtInits+rtWeight*r.word:]), 1), 1<<16-1))}
 		if flags&rtfGateway != 0 {

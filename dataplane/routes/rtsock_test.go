@@ -108,7 +108,7 @@ func TestRtsock(t *testing.T) {
 		{"MTU", []any{rtMsg{kind: rtAdd, flags: rtfGateway, index: a, dst: "203.0.113.0", gw: "198.18.0.203", mask: "255.255.255.0", mtu: 1400}}, []string{"203.0.113.0/24 via 198.18.0.203 port 0 mtu 1400"}, false},
 		{"blackhole, reject", []any{
 			rtMsg{kind: rtAdd, flags: rtfGateway | rtfBlackhole, index: lo, dst: "192.0.2.0", gw: "127.0.0.1", mask: "255.255.255.0"},
-			rtMsg{kind: rtAdd, flags: rtfGateway | rtfReject, index: lo, dst: "192.0.3.0", gw: "127.0.0.1", mask: "255.255.255.0"}}, []string{"192.0.2.0/24 blackhole", "192.0.3.0/24 reject"}, false},
+			rtMsg{kind: rtAdd, flags: rtfGateway | rtfReject, index: lo, dst: "192.0.3.0", gw: "127.0.0.1", mask: "255.255.255.0"}}, []string{"192.0.2.0/24 blackhole", "192.0.3.0/24 unreachable"}, false},
 		{"removed", []any{gw(rtAdd, "203.0.113.0", "255.255.255.0", a, "198.18.0.203"), gw(rtDelete, "203.0.113.0", "255.255.255.0", a, "198.18.0.203")}, nil, false},
 		{"changed", []any{gw(rtAdd, "203.0.113.0", "255.255.255.0", a, "198.18.0.203"), gw(rtChange, "203.0.113.0", "255.255.255.0", b, "198.19.0.203")}, []string{"203.0.113.0/24 via 198.19.0.203 port 1"}, false},
 		{"several paths", []any{gw(rtAdd, "203.0.113.0", "255.255.255.0", a, "198.18.0.1"), rtMsg{kind: rtAdd, flags: rtfGateway, index: b, dst: "203.0.113.0", gw: "198.19.0.1", mask: "255.255.255.0", weight: 3}},

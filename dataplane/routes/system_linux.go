@@ -19,7 +19,7 @@ const (
 )
 
 // groups are what the socket for changes hears: linux/rtnetlink.h.
-var groups = []int{unix.RTNLGRP_LINK, unix.RTNLGRP_IPV4_IFADDR, unix.RTNLGRP_IPV4_ROUTE, unix.RTNLGRP_IPV6_ROUTE}
+var groups = []int{unix.RTNLGRP_LINK, unix.RTNLGRP_IPV4_IFADDR, unix.RTNLGRP_IPV4_ROUTE, unix.RTNLGRP_IPV6_ROUTE, unix.RTNLGRP_IPV4_RULE, unix.RTNLGRP_IPV6_RULE}
 
 // A netlink is the system as rtnetlink(7) shows it, by two sockets, which belong
 // to the network namespace that they were made in.
@@ -146,7 +146,12 @@ func (n *netlink) list(do func([]byte) error) error {
 		return fmt.Errorf("nexthop objects: %w", err)
 	}
 	for _, family := range []byte{familyIPv4, familyIPv6} {
-		for _, table := range []byte{tableMain, tableLocal} {
+		body := make([]byte, ruleLen)
+		body[0] = family
+		if err := n.dump(unix.RTM_GETRULE, body, do); err != nil {
+			return fmt.Errorf("rules: %w", err)
+		}
+		for _, table := range []byte{tableMain, tableLocal, tableDefault} {
 			body := make([]byte, rtmsgLen)
 			body[0], body[rtmTable] = family, table
 			if err := n.dump(unix.RTM_GETROUTE, body, do); err != nil {

@@ -42,10 +42,12 @@ func (p prefix) compare(q prefix) int {
 type verb uint8
 
 const (
-	unicast   verb = iota // sends them by one of the hops
-	local                 // takes them itself
-	blackhole             // discards them silently
-	reject                // discards them and tells the sender
+	unicast     verb = iota // sends them by one of the hops
+	local                   // takes them itself
+	blackhole               // discards them silently
+	prohibit                // discards them and tells the sender that they are prohibited
+	unreachable             // discards them and tells the sender that the destination cannot be reached
+	throw                   // looks on in what comes after the main table
 )
 
 // A path is where a route leads.
@@ -124,6 +126,18 @@ type link struct {
 	up   bool // set up, and with a carrier
 }
 
+// A later says what the system has where the main table has no answer: rules that
+// come after that for the main table.
+type later struct {
+	main   bool // there is a rule for the main table: the next ones come after it
+	rules  bool // there is one for another table than the default one
+	lookup bool // there is one for the default table
+	routes bool // which has routes
+}
+
+// more reports whether there may be an answer.
+func (l later) more() bool { return l.rules || l.lookup && l.routes }
+
 // An object is a nexthop object of Linux: hops that routes share by its number.
 type object struct {
 	verb  verb
@@ -172,6 +186,7 @@ type table struct {
 	routes  map[prefix]entry   // the preferred one
 	more    map[prefix][]entry // the others, preferred first
 	left    [NumOdd]int        // routes left out, as found by the last list
+	later   map[uint8]later    // by family: what comes after the main table
 
 	ids   map[string]uint32 // of paths, by code
 	paths []known
@@ -187,7 +202,7 @@ type table struct {
 
 func newTable(ports map[string]uint16) *table {
 	return &table{
-		ports: ports, links: map[uint32]link{}, objects: map[uint32]object{},
+		ports: ports, links: map[uint32]link{}, objects: map[uint32]object{}, later: map[uint8]later{},
 		routes: map[prefix]entry{}, more: map[prefix][]entry{}, ids: map[string]uint32{},
 	}
 }
@@ -198,6 +213,7 @@ func (t *table) begin() {
 	t.listing, t.again = true, false
 	clear(t.links)
 	clear(t.objects)
+	clear(t.later)
 	clear(t.left[:])
 }
 
@@ -503,8 +519,16 @@ func (t *table) follow(p *path) *fib.Route {
 	case blackhole:
 		to.Kind = fib.Blackhole
 		return to
-	case reject:
+	case prohibit:
 		to.Kind = fib.Reject
+		return to
+	case unreachable:
+		to.Kind = fib.Unreachable
+		return to
+	case throw:
+		if !t.later[p.family].more() { // else only the host knows
+			to.Kind = fib.Throw
+		}
 		return to
 	}
 	if hops = t.usable(hops); len(hops) == 0 {

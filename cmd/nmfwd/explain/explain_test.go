@@ -375,13 +375,17 @@ func TestKernelRoutes(t *testing.T) {
 	b, a := fib.Hop{Gateway: netip.MustParseAddr("198.19.0.203"), Port: 1}, fib.Hop{Gateway: netip.MustParseAddr("198.18.0.203")}
 	e := newExplainer(t, lab+"option routes kernel\n", via("198.19.0.0/16", a), via("203.0.113.0/24", b), via("203.0.114.0/24", b, a),
 		fib.Route{Prefix: netip.MustParsePrefix("10.0.0.0/8"), Origin: fib.Kernel, Kind: fib.Host},
-		fib.Route{Prefix: netip.MustParsePrefix("192.0.2.0/24"), Origin: fib.Kernel, Kind: fib.Blackhole})
+		fib.Route{Prefix: netip.MustParsePrefix("192.0.2.0/24"), Origin: fib.Kernel, Kind: fib.Blackhole},
+		fib.Route{Prefix: netip.MustParsePrefix("192.0.3.0/24"), Origin: fib.Kernel, Kind: fib.Unreachable},
+		fib.Route{Prefix: netip.MustParsePrefix("192.0.4.0/24"), Origin: fib.Kernel, Kind: fib.Throw})
 	for _, c := range []struct{ dst, route, verdict string }{
 		{"198.19.10.1", "198.19.0.0/16 via 198.19.0.203 on B, static, routes.conf:3:1", `forwarded{family="ipv4"}`},
 		{"203.0.113.1", "203.0.113.0/24 via 198.19.0.203 on B, of the system", `forwarded{family="ipv4"}`},
 		{"203.0.114.1", "203.0.114.0/24 via 198.19.0.203 on B via 198.18.0.203 on A, of the system", ""},
 		{"10.1.2.3", "10.0.0.0/8 by no port: the host's to follow, of the system", `punted{kind="unreachable"}`},
 		{"192.0.2.1", "192.0.2.0/24 blackhole, of the system", `dropped{reason="blackhole"}`},
+		{"192.0.3.1", "192.0.3.0/24 unreachable, of the system", `punted{kind="unreachable"}`},
+		{"192.0.4.1", "192.0.4.0/24 throw, of the system", `punted{kind="unreachable"}`},
 	} {
 		f := make([]byte, 60)
 		wire.PutEthernet(f, wire.MACOf([]byte{2, 0, 0, 0, 0, 0xaa}), wire.MACOf([]byte{2, 0, 0, 0, 1, 1}), wire.TypeIPv4)
