@@ -21,14 +21,16 @@ type backend struct {
 	name  string
 	probe func(name string) (dataplane.Rings, error)
 	hosts func(name string) bool // frames for the host of a port pass through nmfwd
-	open  func(cfgs []dataplane.PortConfig, o config.Options, log *slog.Logger) ([]*dataplane.Port, error)
+
+	// open opens ports, and calls again before it opens one of them once more.
+	open func(cfgs []dataplane.PortConfig, o config.Options, log *slog.Logger, again func(port string)) ([]*dataplane.Port, error)
 }
 
 var backends = []backend{
-	{"netmap", netmap.Probe, netmap.HasHost, func(cfgs []dataplane.PortConfig, o config.Options, log *slog.Logger) ([]*dataplane.Port, error) {
-		return netmap.Open(cfgs, netmap.Options{Note: func(s string) { log.Info(s) }})
+	{"netmap", netmap.Probe, netmap.HasHost, func(cfgs []dataplane.PortConfig, o config.Options, log *slog.Logger, again func(string)) ([]*dataplane.Port, error) {
+		return netmap.Open(cfgs, netmap.Options{Note: func(s string) { log.Info(s) }, Prepare: again})
 	}},
-	{"afxdp", afxdp.Probe, func(string) bool { return false }, func(cfgs []dataplane.PortConfig, o config.Options, log *slog.Logger) ([]*dataplane.Port, error) {
+	{"afxdp", afxdp.Probe, func(string) bool { return false }, func(cfgs []dataplane.PortConfig, o config.Options, log *slog.Logger, _ func(string)) ([]*dataplane.Port, error) {
 		return afxdp.Open(cfgs, afxdp.Options{FrameSize: o.BufferSize, Note: func(s string) { log.Info(s) }})
 	}},
 }
@@ -120,7 +122,7 @@ func openPorts(cfg *config.Config, log *slog.Logger) (_ *devices, err error) {
 		if len(cfgs) == 0 {
 			continue
 		}
-		opened, err := backends[k].open(cfgs, cfg.Options, log)
+		opened, err := backends[k].open(cfgs, cfg.Options, log, func(port string) { takeAgain(d.settings, port, log) })
 		var pe *dataplane.PortError
 		if errors.As(err, &pe) {
 			err = fmt.Errorf("%v: %w", cfg.Ports[cfg.Port(pe.Port)].Pos, err)
@@ -157,6 +159,29 @@ func (d *devices) takeSettings(cfg *config.Config, kinds []int) (err error) {
 		return coded{exUnavailable, err}
 	}
 	return nil
+}
+
+// takeAgain takes the settings of a port that is about to be opened once more: a card
+// that was reset or has gone and come back has lost them.
+func takeAgain(settings *nic.Taken, port string, log *slog.Logger) {
+	c, err := settings.Again(port)
+	if err == nil {
+		err = c.Err
+	}
+	if err != nil {
+		log.Error("settings not changed again", "port", port, "err", err)
+	}
+	if len(c.Set) > 0 {
+		log.Info("settings changed while nmfwd runs, again", "port", port, "settings", tools.Settings(port, c.Set))
+	}
+	var off []nic.Setting
+	for _, s := range c.Stay {
+		s.On = false
+		off = append(off, s)
+	}
+	if len(off) > 0 {
+		log.Warn("settings stay in the way", "port", port, "fix", tools.Settings(port, off))
+	}
 }
 
 // close closes the ports and gives their interfaces the settings back that they

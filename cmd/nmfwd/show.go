@@ -12,6 +12,7 @@ import (
 
 	"nmfwd/cmd/nmfwd/show"
 	"nmfwd/config"
+	"nmfwd/dataplane/nic"
 )
 
 // socketFlags say which nmfwd is meant.
@@ -161,16 +162,24 @@ func (d *daemon) source() show.Source {
 		Snapshot: d.router.Snapshot, Ports: d.ports, Control: d.ctl, Tables: d.tables, Status: d.status, Reload: d.askReload, Code: exitCode, Sync: d.sync,
 		Devices: make([]show.Device, len(d.ports)),
 	}
-	changes := d.settings.Changes()
 	for i, p := range d.ports {
 		s.Devices[i].Speed = d.before[i].Speed
-		for _, c := range changes {
-			if c.Name == p.Name && len(c.Set) > 0 {
-				s.Devices[i].Settings = tools.Settings(c.Name, c.Set)
-			}
-		}
+		s.Devices[i].Settings = func() (set, lost string) { return settingsNow(d.settings, p.Name) }
 	}
 	return s
+}
+
+// settingsNow returns the commands that do what nmfwd has changed of a port, and what
+// it has changed but is not so any more.
+func settingsNow(settings *nic.Taken, port string) (set, lost string) {
+	c := settings.Now(port)
+	if len(c.Set) > 0 {
+		set = tools.Settings(port, c.Set)
+	}
+	if len(c.Lost) > 0 {
+		lost = tools.Settings(port, c.Lost)
+	}
+	return set, lost
 }
 
 // askReload has the goroutine that reloads do it.

@@ -62,6 +62,14 @@ func TestShow(t *testing.T) {
 			}
 		}
 	}
+	// What somebody else sets meanwhile is not told as set.
+	if out, err := b.Output(b.Context(), "ethtool", "--features", "lan0", "rx-vlan-hw-parse", "on"); err != nil {
+		t.Fatal(err, out)
+	}
+	says(0, "settings lost  ethtool --features lan0 rx-vlan-hw-parse off sets them again\n", show("ports lan0")...)
+	if out, _ := b.run(show("ports lan0")...); strings.Contains(out, "changed while nmfwd runs: ethtool --features lan0 rx-vlan-hw-parse") {
+		t.Errorf("a lost setting is told as set:\n%s", out)
+	}
 	says(0, "reloads         0, and 0 refused", "show", "-c", b.conf)
 	says(0, "", "sync", "-s", socket)
 	says(exUsage, "there are lan0, lan1", show("ports lan2")...)

@@ -1,6 +1,7 @@
 package netmap
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
 	"slices"
@@ -33,8 +34,10 @@ type health struct {
 	links      Links
 
 	fault   atomic.Pointer[error] // why the port was closed
+	differs atomic.Pointer[error] // what is different since it was opened again, nil for nothing
 	stalled [2]atomic.Bool        // RX, TX
 	again   atomic.Uint64         // times that the port was opened again
+	gone    atomic.Bool           // a worker found that there is no interface, which may be back by now
 
 	tending  sync.Mutex
 	opened   bool // the queues have descriptors
@@ -152,6 +155,7 @@ func (p *port) met(err error) {
 			}
 			return
 		}
+		p.gone.Store(true)
 	}
 	p.fail(err)
 }
@@ -192,7 +196,30 @@ func (p *port) Changed() error {
 	case p.stalled[1].Load():
 		return errFull
 	}
+	if err := p.differs.Load(); err != nil {
+		return *err
+	}
 	return nil
+}
+
+// compare finds out what is different of a card since it was opened for the first time.
+func (p *port) compare() {
+	if p.kind != nic {
+		return
+	}
+	i, err := p.kernel.Interface(p.name)
+	switch was := &p.iface; {
+	case err != nil:
+		return // nothing is known
+	case !bytes.Equal(i.MAC, was.MAC):
+		err = fmt.Errorf("the interface came back with MAC address %v: restart nmfwd, or give it %v", i.MAC, was.MAC)
+	case i.MTU != was.MTU:
+		err = fmt.Errorf("the interface came back with MTU %d: restart nmfwd, or set it to %d", i.MTU, was.MTU)
+	default:
+		p.differs.Store(nil)
+		return
+	}
+	p.differs.Store(&err)
 }
 
 var (
@@ -210,6 +237,9 @@ func (p *port) tend(regular bool) {
 		return
 	}
 	if p.looks++; regular && p.looks%checkEvery == 0 {
+		if p.differs.Load() != nil {
+			p.compare()
+		}
 		p.check()
 	}
 }
@@ -294,13 +324,16 @@ func (p *port) mend() {
 	case err != nil:
 		p.absent = true
 		return
-	case p.absent:
+	case p.gone.Swap(false), p.absent:
 		p.absent, p.retried = false, false
 	}
 	if !up || p.retried {
 		return
 	}
 	p.retried = true
+	if p.prepare != nil && p.kind == nic {
+		p.prepare(p.cfg.Name)
+	}
 	if err := p.reopen(); err != nil {
 		p.closeQueues()
 		p.closeControl()
@@ -311,6 +344,7 @@ func (p *port) mend() {
 	p.stalled[0].Store(false)
 	p.stalled[1].Store(false)
 	p.again.Add(1)
+	p.compare()
 	p.fault.Store(nil)
 	p.state.And(^uint32(closed))
 	for _, d := range p.descs { // after the state, which parks

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
+	"net"
 	"slices"
 	"strings"
 	"testing"
@@ -231,6 +232,98 @@ func TestVanish(t *testing.T) {
 				l.census()
 			}
 		})
+	}
+}
+
+// TestPreparedBeforeReopened: whoever set the card up is told each time before it
+// enters netmap mode again, when nothing of the port is open, and never else.
+func TestPreparedBeforeReopened(t *testing.T) {
+	var told []string
+	l := newLab(t, 1, true, false, fake.Card{}, fake.Card{})
+	l.disassemble()
+	l.rig.close()
+	opt := l.options()
+	opt.Prepare = func(port string) {
+		told = append(told, port)
+		for _, s := range l.Trace() {
+			if strings.HasPrefix(s, "register") {
+				t.Errorf("told of %s after %q", port, s)
+			}
+		}
+		if l.card[0].Changes%4 != 0 { // both rings and the host's two leave netmap mode
+			t.Errorf("told of %s with rings in netmap mode", port)
+		}
+	}
+	l.assemble(1, opt)
+	if len(told) > 0 {
+		t.Errorf("told at the start: %q", told)
+	}
+	p := l.ports[0]
+	for round := range 3 {
+		l.Trace()
+		l.card[0].SetGone(true)
+		for range 3 {
+			l.step()
+			netmap.Look(p)
+		}
+		if len(told) != round {
+			t.Fatalf("round %d: told %d times while the card is away", round, len(told))
+		}
+		l.card[0].Up = false
+		l.card[0].SetGone(false)
+		netmap.Look(p)
+		if len(told) != round {
+			t.Fatalf("round %d: told %d times while the card is down", round, len(told))
+		}
+		l.card[0].SetUp(true)
+		netmap.Look(p)
+		if len(told) != round+1 || told[round] != "c0" || !p.Device.LinkUp() {
+			t.Fatalf("round %d: told %q, link up %t", round, told, p.Device.LinkUp())
+		}
+	}
+	// A card that stalls is reset, too.
+	for range 10 {
+		l.card[0].Deliver(0, l.packet(0, 0, 80))
+		l.step()
+		netmap.Check(p)
+	}
+	l.Trace()
+	l.card[0].Wedged = true
+	for range 70 {
+		l.card[0].Deliver(0, l.packet(0, 0, 80))
+		l.step()
+		netmap.Check(p)
+	}
+	if n := p.Device.(dataplane.Staller).Reopened(); uint64(len(told)) != n || n < 3 {
+		t.Errorf("told %d times, opened again %d times", len(told), n)
+	}
+}
+
+// TestComesBackDifferent: a card that comes back with another address or MTU is
+// used, and told of until it has what the port was opened with.
+func TestComesBackDifferent(t *testing.T) {
+	l := newLab(t, 1, true, false, fake.Card{}, fake.Card{})
+	p, c := l.ports[0], l.card[0]
+	mac, other := c.MAC, net.HardwareAddr{2, 0, 0, 0, 9, 9}
+	for _, tt := range []struct {
+		mac  net.HardwareAddr
+		mtu  int
+		want string
+	}{{other, 1500, "came back with MAC address 02:00:00:00:09:09: restart nmfwd, or give it " + mac.String()}, {mac, 1280, "came back with MTU 1280: restart nmfwd, or set it to 1500"}, {mac, 1500, ""}} {
+		c.SetGone(true)
+		for range 3 {
+			l.step()
+			netmap.Look(p)
+		}
+		c.MAC, c.MTU = tt.mac, tt.mtu
+		c.SetGone(false)
+		netmap.Look(p)
+		if err := p.Device.(dataplane.Watcher).Changed(); tt.want == "" && err != nil || tt.want != "" && (err == nil || !strings.Contains(err.Error(), tt.want)) {
+			t.Errorf("got %v, want %q", err, tt.want)
+		}
+		if !p.Device.LinkUp() {
+			t.Error("it is not used")
+		}
 	}
 }
 

@@ -23,6 +23,10 @@ type Options struct {
 	LockDir string       // where the lock files of ports are, empty for the system's place
 	Note    func(string) // is told what happens to ports, by any goroutine; it may be nil
 
+	// Prepare, if it is not nil, is called by any goroutine before a card is opened
+	// again: what was set of it before Open may be lost.
+	Prepare func(port string)
+
 	still bool // tests look after links themselves, and nobody waits for them
 }
 
@@ -103,6 +107,8 @@ type port struct {
 	lock   *os.File
 	note   func(string)
 	still  bool // of Options
+
+	prepare func(port string) // of Options
 
 	control int          // descriptor, -1 while closed
 	reg     abi.Register // what the first one was answered
@@ -240,7 +246,7 @@ func newPort(k Kernel, cfg dataplane.PortConfig, opt Options) (*port, error) {
 	if err != nil {
 		return nil, err
 	}
-	p := &port{kernel: k, cfg: cfg, name: name, kind: kind, note: opt.Note, still: opt.still, control: -1}
+	p := &port{kernel: k, cfg: cfg, name: name, kind: kind, note: opt.Note, still: opt.still, prepare: opt.Prepare, control: -1}
 	if kind == nic {
 		if p.iface, err = k.Interface(name); err != nil {
 			return nil, fmt.Errorf("netmap: port %s: %w", cfg.Name, err)

@@ -356,3 +356,157 @@ func TestRefused(t *testing.T) {
 		}
 	})
 }
+
+// reset gives an interface the settings of a fresh system, as a driver does that
+// resets its card.
+func reset(s *fake.System, i int) { s.Interfaces[i].Settings = fake.FreeBSD() }
+
+// TestAgain: a card that lost what was set has it again, and at the end it gets back
+// what it had at first.
+func TestAgain(t *testing.T) {
+	const hostSet, noHostSet = "-txcsum -txcsum6 -tso4 -tso6 -lro -vlanhwtag -vlanhwcsum -vlanhwtso", "-lro -vlanhwtag promisc"
+	file := func(t *testing.T, dir string) string {
+		t.Helper()
+		b, err := os.ReadFile(filepath.Join(dir, "nmfwd-igb2.settings"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		var set []string
+		for _, l := range strings.Split(string(b), "\n") {
+			if strings.HasPrefix(l, "set ") {
+				set = append(set, l)
+			}
+		}
+		return strings.Join(set, ", ")
+	}
+	other := net.HardwareAddr{2, 0, 0, 0, 0, 9}
+	for _, c := range []struct {
+		name   string
+		change func(*nic.Info)
+		set    string // after it
+		back   string // settings at the end
+		file   string // lines, but for those at first
+	}{
+		{"a card that was reset", func(*nic.Info) {}, noHostSet, all, ""},
+		{"one that came back", func(in *nic.Info) { in.Index = 17 }, noHostSet, all, ""},
+		{"one that came back without an offload that it had", func(in *nic.Info) { in.Index = 17; in.Settings[6].On = false }, "-lro -vlanhwtag promisc", all, ""},
+		{"another card in its place", func(in *nic.Info) { in.Index, in.MAC, in.Settings = 17, other, fake.FreeBSD()[7:] }, "-vlanhwtag promisc", "vlanhwtag vlanhwcsum vlanhwtso vlanhwfilter", "set vlanhwtag on, set promisc off"},
+		{"nothing lost", func(in *nic.Info) { in.Settings[6].On, in.Settings[7].On, in.Settings[11].On = false, false, true }, noHostSet, all, ""},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			s, dir := system(), t.TempDir()
+			taken := take(t, s, dir, host, noHost)
+			first := file(t, dir)
+			told := taken.Changes()
+			for range 3 {
+				reset(s, 1)
+				c.change(&s.Interfaces[1])
+				got, err := taken.Again("igb2")
+				if err != nil || got.Err != nil {
+					t.Fatal(err, got.Err)
+				}
+				now := taken.Now("igb2")
+				for _, x := range []nic.Change{got, now} {
+					if words(x.Set) != c.set || len(x.Stay) > 0 || len(x.Lost) > 0 {
+						t.Errorf("set %q, want %q; stay %q, lost %q", words(x.Set), c.set, words(x.Stay), words(x.Lost))
+					}
+				}
+				want := c.file
+				if want == "" {
+					want = first
+				}
+				if got := file(t, dir); got != want {
+					t.Errorf("file: got %q, want %q", got, want)
+				}
+			}
+			if got := words(told[1].Set); got != noHostSet {
+				t.Errorf("what was told before: got %q, want %q", got, noHostSet)
+			}
+			if got := taken.Now("igb1"); words(got.Set) != hostSet || len(got.Lost) > 0 {
+				t.Errorf("igb1: set %q, lost %q", words(got.Set), words(got.Lost))
+			}
+			if err := taken.Close(); err != nil || on(s, "igb1") != all || on(s, "igb2") != c.back || left(t, dir) != "" {
+				t.Errorf("Close: %v; igb1 has %q, igb2 %q, want %q; files %q", err, on(s, "igb1"), on(s, "igb2"), c.back, left(t, dir))
+			}
+		})
+	}
+	t.Run("lost, and told", func(t *testing.T) {
+		s := system()
+		taken := take(t, s, t.TempDir(), host, noHost)
+		s.Interfaces[0].Settings[1].On, s.Interfaces[0].Settings[7].On = true, true
+		if got := taken.Now("igb1"); words(got.Set) != "-txcsum6 -tso4 -tso6 -lro -vlanhwcsum -vlanhwtso" || words(got.Lost) != "-txcsum -vlanhwtag" {
+			t.Errorf("set %q, lost %q", words(got.Set), words(got.Lost))
+		}
+		s.Interfaces = s.Interfaces[1:]
+		if got := taken.Now("igb1"); len(got.Set)+len(got.Lost) > 0 || !errors.Is(got.Err, fs.ErrNotExist) {
+			t.Errorf("gone: set %q, lost %q, %v", words(got.Set), words(got.Lost), got.Err)
+		}
+		if _, err := taken.Again("igb1"); !errors.Is(err, fs.ErrNotExist) {
+			t.Errorf("gone: %v", err)
+		}
+		if got, err := taken.Again("igb9"); err != nil || len(got.Set)+len(got.Lost) > 0 {
+			t.Errorf("a port without settings: %+v, %v", got, err)
+		}
+		if err := taken.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	t.Run("refused", func(t *testing.T) {
+		s := system()
+		taken := take(t, s, t.TempDir(), host)
+		reset(s, 0)
+		s.Refuse = func(string, nic.Setting) error { return fake.ErrRefused }
+		c, err := taken.Again("igb1")
+		if err != nil || !errors.Is(c.Err, fake.ErrRefused) || len(c.Set) > 0 || len(c.Stay) != 8 {
+			t.Errorf("%v, %v, set %q, stay %q", err, c.Err, words(c.Set), words(c.Stay))
+		}
+		s.Refuse = nil
+		if c, err = taken.Again("igb1"); err != nil || c.Err != nil || words(c.Set) != hostSet || len(c.Stay) > 0 {
+			t.Errorf("%v, %v, set %q, stay %q", err, c.Err, words(c.Set), words(c.Stay))
+		}
+		if err := taken.Close(); err != nil || on(s, "igb1") != all {
+			t.Errorf("Close: %v, %q", err, on(s, "igb1"))
+		}
+	})
+	t.Run("and killed", func(t *testing.T) {
+		s, dir := system(), t.TempDir()
+		taken := take(t, s, dir, noHost)
+		reset(s, 1)
+		s.Interfaces[1].Index = 17
+		if _, err := taken.Again("igb2"); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := nic.Restore(s, dir, "igb2"); !errors.Is(err, nic.ErrBusy) {
+			t.Errorf("Restore while it has the port: %v", err)
+		}
+		// What a killed process leaves: the file without its lock.
+		data, err := os.ReadFile(filepath.Join(dir, "nmfwd-igb2.settings"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		aside := t.TempDir()
+		if err := os.WriteFile(filepath.Join(aside, "nmfwd-igb2.settings"), data, 0o600); err != nil {
+			t.Fatal(err)
+		}
+		if set, err := nic.Restore(s, aside, "igb2"); err != nil || words(set) != "-promisc vlanhwtag lro" || on(s, "igb2") != all {
+			t.Errorf("Restore: %q, %v, %q", words(set), err, on(s, "igb2"))
+		}
+		if err := taken.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	t.Run("what it listens to", func(t *testing.T) {
+		s := &fake.System{Interfaces: []nic.Info{{Name: "igb1", Index: 2, MAC: own}}}
+		taken := take(t, s, t.TempDir(), nic.Purpose{Name: "igb1", MACs: []net.HardwareAddr{vrrp}})
+		if _, err := taken.Again("igb1"); err != nil {
+			t.Fatal(err)
+		}
+		if err := taken.Close(); err != nil {
+			t.Fatal(err)
+		}
+		listen := "igb1: listen allmulti " + vrrp.String()
+		if want := []string{listen, listen, "igb1: silent", "igb1: silent"}; !slices.Equal(s.Calls, want) {
+			t.Errorf("calls: got %q, want %q", s.Calls, want)
+		}
+	})
+}

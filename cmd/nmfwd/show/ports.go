@@ -30,6 +30,7 @@ type portDoc struct {
 	On          string         `json:"on,omitempty"` // of a VLAN: the device
 	Addresses   []netip.Prefix `json:"addresses"`
 	Settings    string         `json:"settings,omitempty"`
+	Lost        string         `json:"settings_lost,omitempty"`
 	LinkChanges uint64         `json:"link_changes"`
 	StalledRX   bool           `json:"stalled_rx,omitempty"`
 	StalledTX   bool           `json:"stalled_tx,omitempty"`
@@ -115,7 +116,10 @@ func (a *answer) port(entries []control.Port, i int, s *dataplane.Snapshot) *por
 	}
 	d.Backend, d.Driver, d.Mode, d.ZeroCopy = p.Info.Backend, p.Info.Driver, p.Info.Mode, p.Info.ZeroCopy
 	d.RXRings, d.TXRings, d.RXSlots, d.TXSlots = p.Info.RXRings, p.Info.TXRings, p.Info.RXSlots, p.Info.TXSlots
-	d.SpeedMbit, d.Settings = a.source.Devices[i].Speed, a.source.Devices[i].Settings
+	d.SpeedMbit = a.source.Devices[i].Speed
+	if f := a.source.Devices[i].Settings; f != nil {
+		d.Settings, d.Lost = f()
+	}
 	d.LinkChanges, d.StalledRX, d.StalledTX = p.LinkChanges, p.Stalled[0], p.Stalled[1]
 	t := sum(p)
 	rx, tx := a.rates.port(i)
@@ -188,6 +192,9 @@ func (a *answer) portInFull(d *portDoc) error {
 	line("rings", "%d to receive of %d slots, %d to transmit of %d slots", d.RXRings, d.RXSlots, d.TXRings, d.TXSlots)
 	if d.Settings != "" {
 		line("settings", "changed while nmfwd runs: %s", d.Settings)
+	}
+	if d.Lost != "" {
+		line("settings lost", "%s sets them again", d.Lost)
 	}
 	for _, s := range []struct {
 		what    string

@@ -45,11 +45,14 @@ type Source struct {
 	Sync func(context.Context) error
 }
 
-// A Device is what is known of the interface behind a port from when it was
-// opened.
+// A Device is what is known of the interface behind a port.
 type Device struct {
-	Speed    int    // Mbit/s, 0 where it is not known
-	Settings string // what was changed, as the command that does it; empty for nothing
+	Speed int // Mbit/s when it was opened, 0 where it is not known
+
+	// Settings asks the system for what nmfwd has changed, as the command that does
+	// it, and for what of it is lost, as the command that mends it; empty for nothing.
+	// It may be nil.
+	Settings func() (set, lost string)
 }
 
 // A Server answers requests at a socket.

@@ -115,7 +115,7 @@ func start(t *testing.T, spec *control.Spec, change func(*lab)) *lab {
 	l.source = Source{
 		Snapshot: l.router.Snapshot, Ports: ports, Control: l.ctl,
 		Tables:  func() metrics.Tables { return tables(l.ctl) },
-		Devices: []Device{{Speed: 1000, Settings: "ethtool --features A lro off"}, {}},
+		Devices: []Device{{Speed: 1000, Settings: func() (string, string) { return "ethtool --features A lro off", "ethtool --features A gro off" }}, {}},
 		Status: func() Status {
 			return Status{Version: "1.2.3", GoVersion: "go1", PID: 42, Config: "routes.conf", Started: time.Now(), Loaded: time.Unix(1e9, 0)}
 		},
