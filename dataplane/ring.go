@@ -28,6 +28,8 @@ func (r *spsc) len() int { return int(r.tail.Load() - r.head.Load()) }
 // does: each entry holds a buffer of the region at all times.
 type handoff struct {
 	spsc
+	lost    atomic.Uint64 // frames that found no room; only the producer writes it
+	_       line
 	region  *Region
 	entries []handoffEntry
 	to      *Worker

@@ -532,7 +532,10 @@ func (r *Router) Snapshot(s *Snapshot) {
 		o := &s.Workers[i]
 		o.CPU = w.cpu
 		o.Busy, o.Idle = time.Duration(w.stats.busy.Load()), time.Duration(w.stats.idle.Load())
-		o.Handoff = w.stats.handoff.Load()
+		o.Handoff, o.HandoffLost = w.stats.handoff.Load(), 0
+		for _, h := range w.handed {
+			o.HandoffLost += h.lost.Load()
+		}
 		for b := range o.Batch {
 			o.Batch[b] = w.stats.batch[b].Load()
 		}

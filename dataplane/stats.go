@@ -122,9 +122,10 @@ type TXSnapshot struct {
 
 // A WorkerSnapshot is the part of a Snapshot for one worker.
 type WorkerSnapshot struct {
-	CPU        int // -1 where it is not pinned
-	Busy, Idle time.Duration
-	Handoff    uint64                        // packets handed to the writer of another queue
-	Batch      [len(BatchBuckets) + 1]uint64 // bursts by size, the last: larger than all buckets
-	BatchSum   uint64                        // packets in all bursts
+	CPU         int // -1 where it is not pinned
+	Busy, Idle  time.Duration
+	Handoff     uint64                        // packets handed to the writer of another queue
+	HandoffLost uint64                        // packets for this worker's queues that it left no room for in its hand-off rings
+	Batch       [len(BatchBuckets) + 1]uint64 // bursts by size, the last: larger than all buckets
+	BatchSum    uint64                        // packets in all bursts
 }

@@ -614,6 +614,9 @@ func (w *Worker) flush(st *State, q *rxQueue, o *outlet) {
 				free = free[sent:]
 				h.to.poller.wake.wake()
 			}
+			if sent < len(s) {
+				h.lost.Store(h.lost.Load() + uint64(batchOf(s[sent:]).frames))
+			}
 		}
 	}
 	if sent < len(s) {

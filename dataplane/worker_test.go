@@ -331,6 +331,56 @@ func TestHandoffWakes(t *testing.T) {
 	}
 }
 
+// TestHandoffLost: a worker that gets no CPU time takes nothing of what it is
+// handed. What its ring has room for waits and leaves in order when it runs again;
+// the rest is dropped as tx_full and counted for that worker.
+func TestHandoffLost(t *testing.T) {
+	const room, frames = 512, 701
+	region := memport.NewRegion("test", 4000, memport.Stride)
+	// Worker 0 reads A, worker 1 writes both ports and reads B.
+	ports := [2]*memport.Port{}
+	for i, name := range []string{"A", "B"} {
+		ports[i] = newPort(t, region, memport.Config{Name: name, TXSlots: 1024, Owners: dataplane.Owners{RX: []int{i}, TX: []int{1}}})
+	}
+	r := newRouter(t, labState(labRIB(t).Commit()), 2, dataplane.Options{}, &ports[0].Port, &ports[1].Port)
+	workers := r.Workers()
+	var want [][]byte
+	for i := range frames {
+		f := frame4(i, 64)
+		if i%2 == 1 {
+			f = frame6(i, 2)
+		}
+		if !ports[0].Deliver(0, f) {
+			t.Fatal("ring full")
+		}
+		workers[0].Step(0)
+		want = append(want, forwarded(f))
+	}
+	counted := func(forwarded4, forwarded6, lost uint64) {
+		t.Helper()
+		var s dataplane.Snapshot
+		r.Snapshot(&s)
+		q := s.Ports[0].RX[0]
+		if q.Forwarded4 != forwarded4 || q.Forwarded6 != forwarded6 || q.Dropped[dataplane.DropTXFull] != lost {
+			t.Errorf("%d and %d forwarded, %d dropped as tx_full, want %d, %d and %d", q.Forwarded4, q.Forwarded6, q.Dropped[dataplane.DropTXFull], forwarded4, forwarded6, lost)
+		}
+		if w := s.Workers; w[0].Handoff != room || w[1].Handoff != 0 || w[0].HandoffLost != 0 || w[1].HandoffLost != lost {
+			t.Errorf("handed over by the workers: %d and %d, lost: %d and %d, want %d, 0, 0, %d", w[0].Handoff, w[1].Handoff, w[0].HandoffLost, w[1].HandoffLost, room, lost)
+		}
+	}
+	counted(0, 0, frames-room)
+	for workers[1].Step(0) > 0 {
+	}
+	if got := ports[1].Transmit(0); !slices.EqualFunc(got, want[:room], bytes.Equal) {
+		t.Errorf("%d frames left, want the first %d", len(got), room)
+	}
+	counted(room/2, room/2, frames-room)
+	checkSums(t, r)
+	if err := memport.CheckCensus(region, 4000, ports[:], r.Held()[region]); err != nil {
+		t.Error(err)
+	}
+}
+
 // TestRunning passes frames through running workers while states are published
 // and counters are read, for the race detector.
 func TestRunning(t *testing.T) {

@@ -42,6 +42,7 @@ var (
 	parked          = desc("nmfwd_parked_packets", "Packets that wait for their neighbor to be resolved.", "device")
 	unresolved      = desc("nmfwd_unresolved_packets_total", "Packets punted for their neighbor and given up: it does not answer, or too many wait.", "device")
 	handoff         = desc("nmfwd_handoff_packets_total", "Packets that a worker handed to the one that writes their TX queue.", "worker")
+	handoffLost     = desc("nmfwd_handoff_lost_packets_total", "Packets dropped because this worker had not taken those handed to it before.", "worker")
 	icmpSent        = desc("nmfwd_icmp_sent_total", "ICMP messages sent about packets that came in by the port.", "device", "family", "type")
 	icmpSuppressed  = desc("nmfwd_icmp_suppressed_total", "ICMP messages that were due about packets that came in by the port, and not sent.", "device", "family", "reason")
 	fragmented      = desc("nmfwd_fragmented_packets_total", "Packets that came in by the port and were to be fragmented.", "device", "result")
@@ -257,6 +258,7 @@ func (e emitter) worker(n string, w *dataplane.WorkerSnapshot) {
 		cpu = strconv.Itoa(w.CPU)
 	}
 	e.counter(handoff, w.Handoff, n)
+	e.counter(handoffLost, w.HandoffLost, n)
 	e.seconds(workerBusy, w.Busy.Seconds(), n, cpu)
 	e.seconds(workerIdle, w.Idle.Seconds(), n, cpu)
 	h := Histogram{Counts: w.Batch[:], Sum: float64(w.BatchSum)}

@@ -69,7 +69,7 @@ func distinct() *preset {
 		}
 	}
 	for i := range 3 {
-		w := dataplane.WorkerSnapshot{CPU: i - 1, Busy: time.Duration(next()) * time.Millisecond, Idle: time.Duration(next()) * time.Millisecond, Handoff: next()}
+		w := dataplane.WorkerSnapshot{CPU: i - 1, Busy: time.Duration(next()) * time.Millisecond, Idle: time.Duration(next()) * time.Millisecond, Handoff: next(), HandoffLost: next()}
 		for b := range w.Batch {
 			w.Batch[b] = uint64(1 + i + b)
 		}
@@ -197,7 +197,7 @@ func TestNames(t *testing.T) {
 		nmfwd_config_last_reload_success_timestamp_seconds nmfwd_config_last_reload_successful nmfwd_config_reloads_total
 		nmfwd_copied_packets_total nmfwd_dropped_packets_total nmfwd_fib_bytes nmfwd_fib_compile_seconds nmfwd_forwarded_packets_total
 		nmfwd_fragmented_packets_total nmfwd_fragments_total
-		nmfwd_handoff_packets_total nmfwd_host_packets_total nmfwd_icmp_sent_total nmfwd_icmp_suppressed_total nmfwd_neighbor_conflicts_total nmfwd_neighbors
+		nmfwd_handoff_lost_packets_total nmfwd_handoff_packets_total nmfwd_host_packets_total nmfwd_icmp_sent_total nmfwd_icmp_suppressed_total nmfwd_neighbor_conflicts_total nmfwd_neighbors
 		nmfwd_parked_packets nmfwd_port_info nmfwd_port_link_changes_total nmfwd_port_mtu_bytes nmfwd_port_reopened_total nmfwd_port_stalled nmfwd_port_up
 		nmfwd_punted_packets_total nmfwd_receive_bytes_total nmfwd_receive_packets_total nmfwd_ring_full_total nmfwd_routes
 		nmfwd_transmit_bytes_total nmfwd_transmit_packets_total nmfwd_unresolved_packets_total

@@ -732,7 +732,7 @@ func TestSums(t *testing.T) {
 		s.Ports = append(s.Ports, p)
 	}
 	for i := range 3 {
-		w := dataplane.WorkerSnapshot{CPU: i, Busy: time.Duration(next()) * time.Second, Idle: time.Duration(next()) * time.Second, Handoff: next(), BatchSum: next()}
+		w := dataplane.WorkerSnapshot{CPU: i, Busy: time.Duration(next()) * time.Second, Idle: time.Duration(next()) * time.Second, Handoff: next(), HandoffLost: next(), BatchSum: next()}
 		for b := range w.Batch {
 			w.Batch[b] = next()
 		}
@@ -803,6 +803,7 @@ func TestSums(t *testing.T) {
 			got    float64
 		}{
 			{"nmfwd_worker_busy_seconds_total", d.BusySeconds}, {"nmfwd_worker_idle_seconds_total", d.IdleSeconds}, {"nmfwd_handoff_packets_total", float64(d.Handoff)},
+			{"nmfwd_handoff_lost_packets_total", float64(d.HandoffLost)},
 			{"nmfwd_worker_batch_packets_sum", float64(d.Packets)}, {"nmfwd_worker_batch_packets_count", float64(d.Bursts)},
 		} {
 			if want := reg.sum(c.series, w); want == 0 || c.got != want {

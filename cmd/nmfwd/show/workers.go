@@ -19,20 +19,21 @@ type workerDoc struct {
 	Bursts      uint64   `json:"bursts"`       // taken from queues
 	Packets     uint64   `json:"packets"`      // in them
 	Handoff     uint64   `json:"handoff_packets"`
-	Reads       []string `json:"reads"`  // PORT:QUEUE
-	Writes      []string `json:"writes"` // PORT:QUEUE
+	HandoffLost uint64   `json:"handoff_lost_packets"` // that this worker did not take in time
+	Reads       []string `json:"reads"`                // PORT:QUEUE
+	Writes      []string `json:"writes"`               // PORT:QUEUE
 }
 
 // workers answers with the threads that forward.
 func (a *answer) workers(*Request) error {
 	var s dataplane.Snapshot
 	a.source.Snapshot(&s)
-	a.head(">WORKER", ">CPU", ">BUSY", ">ALWAYS", ">PACKETS", ">BURSTS", ">MEAN", ">HANDED-OVER", "READS", "WRITES")
+	a.head(">WORKER", ">CPU", ">BUSY", ">ALWAYS", ">PACKETS", ">BURSTS", ">MEAN", ">HANDED-OVER", ">NOT-TAKEN", "READS", "WRITES")
 	for i := range s.Workers {
 		w := &s.Workers[i]
 		d := workerDoc{
 			Worker: i, CPU: w.CPU, Busy: a.rates.busy(i), BusyAlways: part(w.Busy, w.Idle), BusySeconds: w.Busy.Seconds(), IdleSeconds: w.Idle.Seconds(),
-			Packets: w.BatchSum, Handoff: w.Handoff, Reads: []string{}, Writes: []string{},
+			Packets: w.BatchSum, Handoff: w.Handoff, HandoffLost: w.HandoffLost, Reads: []string{}, Writes: []string{},
 		}
 		for _, n := range w.Batch {
 			d.Bursts += n
@@ -56,7 +57,7 @@ func (a *answer) workers(*Request) error {
 			cpu = strconv.Itoa(d.CPU)
 		}
 		if err := a.item(d, strconv.Itoa(i), cpu, fmt.Sprintf("%.0f%%", 100*d.Busy), fmt.Sprintf("%.0f%%", 100*d.BusyAlways),
-			strconv.FormatUint(d.Packets, 10), strconv.FormatUint(d.Bursts, 10), mean, strconv.FormatUint(d.Handoff, 10),
+			strconv.FormatUint(d.Packets, 10), strconv.FormatUint(d.Bursts, 10), mean, strconv.FormatUint(d.Handoff, 10), strconv.FormatUint(d.HandoffLost, 10),
 			strings.Join(d.Reads, ","), strings.Join(d.Writes, ",")); err != nil {
 			return err
 		}
