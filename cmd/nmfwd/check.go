@@ -23,7 +23,7 @@ func (c *checkCmd) Run() error {
 		return err
 	}
 	warn(cfg.Warnings)
-	if err := cfg.Resolve(kernelAddrs); err != nil {
+	if err := resolve(cfg, kernelAddrs); err != nil {
 		return err
 	}
 	sys, err := nic.Open()

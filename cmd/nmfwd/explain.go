@@ -33,7 +33,7 @@ func (c *explainCmd) Run() error {
 	if len(cfg.Ports) == 0 {
 		return coded{exDataErr, fmt.Errorf("%s: no port line, so nothing to explain", c.Config)}
 	}
-	if err := cfg.Resolve(kernelAddrs); err != nil {
+	if err := resolve(cfg, kernelAddrs); err != nil {
 		return err
 	}
 	i := cfg.Port(c.Port)

@@ -83,8 +83,14 @@ func (b *box) run(args ...string) (out string, code int) {
 // forward starts nmfwd and returns it and what it has logged once it is ready.
 func (b *box) forward(env ...string) (*exec.Cmd, string) {
 	b.Helper()
+	return b.forwardBy(func(cmd *exec.Cmd) { cmd.Env = append(cmd.Env, env...) })
+}
+
+// forwardBy is forward with a command that is changed before it is started.
+func (b *box) forwardBy(change func(*exec.Cmd)) (*exec.Cmd, string) {
+	b.Helper()
 	cmd := b.command("-c", b.conf)
-	cmd.Env = append(cmd.Env, env...)
+	change(cmd)
 	stderr, err := cmd.StderrPipe()
 	if err != nil {
 		b.Fatal(err)
@@ -179,7 +185,7 @@ func TestCheck(t *testing.T) {
 	if err := b.RemoveAddr("lan0", netip.MustParsePrefix("198.18.0.205/24")); err != nil {
 		t.Fatal(err)
 	}
-	if out, code := b.run("check", "-c", b.conf); code != exDataErr || !strings.Contains(out, "the host lacks 198.18.0.205/24") {
+	if out, code := b.run("check", "-c", b.conf); code != exUnavailable || !strings.Contains(out, "the host lacks 198.18.0.205/24") {
 		t.Errorf("no address: exit code %d\n%s", code, out)
 	}
 }

@@ -41,7 +41,7 @@ const (
 	exUsage       = 64 // the command line is wrong
 	exDataErr     = 65 // the configuration is wrong
 	exNoInput     = 66 // there is no such file
-	exUnavailable = 69 // a port cannot be had
+	exUnavailable = 69 // the system lacks something that may come: an interface, an address
 	exOSErr       = 71 // the system refused something
 	exNoPerm      = 77 // not permitted
 	exConfig      = 78 // the kernel lacks something or speaks another version
@@ -70,6 +70,8 @@ func exitCode(err error) int {
 	switch {
 	case errors.As(err, &s):
 		return s.Code
+	case inFile(err) && errors.As(err, &c): // the file asks for what the system lacks
+		return c.code
 	case inFile(err):
 		return exDataErr
 	case errors.Is(err, fs.ErrPermission):

@@ -254,6 +254,16 @@ func kernelAddrs(name string) ([]netip.Prefix, error) {
 	return out, nil
 }
 
+// resolve gives the ports of cfg, which was loaded without an error, the addresses
+// that the system gives them. What is wrong then is so by what the system has now:
+// the file alone was right.
+func resolve(cfg *config.Config, addrs func(string) ([]netip.Prefix, error)) error {
+	if err := cfg.Resolve(addrs); err != nil {
+		return coded{exUnavailable, err}
+	}
+	return nil
+}
+
 // checkHost compares what cfg says of ports, its devices in any order, that have
 // a host stack with what the system has: nmfwd does not configure the system.
 func checkHost(cfg *config.Config, ports []*dataplane.Port) error {
@@ -277,7 +287,7 @@ func checkHost(cfg *config.Config, ports []*dataplane.Port) error {
 		}
 	}
 	if errs != nil {
-		return errs
+		return coded{exUnavailable, errs}
 	}
 	return nil
 }

@@ -62,7 +62,7 @@ func (c *runCmd) Run() error {
 	if len(c.Pcap) > 0 {
 		return replay(c.Config, cfg, c.Pcap, log)
 	}
-	if err := cfg.Resolve(kernelAddrs); err != nil {
+	if err := resolve(cfg, kernelAddrs); err != nil {
 		return err
 	}
 	// Who sees a port taken, or metrics served, may send a signal at once.
@@ -154,7 +154,7 @@ func start(path string, cfg *config.Config, log *slog.Logger) (_ *daemon, err er
 	}
 	spec, err := setup.Spec(cfg, ports)
 	if err != nil {
-		return nil, err
+		return nil, coded{exUnavailable, err}
 	}
 	for i := range spec.Ports {
 		d.names = append(d.names, spec.Ports[i].Name)
@@ -463,7 +463,7 @@ func (d *daemon) tryReload(ctx context.Context) (_ *config.Config, routes int, e
 	if errs := config.NeedsRestart(d.cfg, cfg); errs != nil {
 		return nil, 0, config.Errors(errs)
 	}
-	if err := cfg.Resolve(func(name string) ([]netip.Prefix, error) {
+	if err := resolve(cfg, func(name string) ([]netip.Prefix, error) {
 		a, err := kernelAddrs(name)
 		if len(a) == 0 && d.away(name) {
 			return d.cfg.Ports[d.cfg.Port(name)].Addrs, nil
@@ -477,7 +477,7 @@ func (d *daemon) tryReload(ctx context.Context) (_ *config.Config, routes int, e
 	}
 	spec, err := setup.Spec(cfg, d.ports)
 	if err != nil {
-		return nil, 0, err
+		return nil, 0, coded{exUnavailable, err}
 	}
 	if d.routes != nil {
 		if err := d.routes.Refresh(ctx); err != nil {
