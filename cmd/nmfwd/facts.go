@@ -86,10 +86,12 @@ func foresee(cfg *config.Config, sys nic.System) *report.Facts {
 			refuse(p.Name, coded{exUnavailable, fmt.Errorf("%v: %w", p.Pos, err)})
 		}
 		f.Ports = append(f.Ports, q)
-		probed = append(probed, &dataplane.Port{Info: dataplane.Info{Name: p.Name, MAC: q.MAC, Host: q.Host}})
+		probed = append(probed, &dataplane.Port{Info: dataplane.Info{Name: p.Name, MAC: q.MAC, Host: q.Host, Backend: q.Backend}})
 	}
-	if err := checkHost(cfg, probed); err != nil {
-		refuse("", err)
+	for _, check := range []func(*config.Config, []*dataplane.Port) error{checkHost, checkVLANs} {
+		if err := check(cfg, probed); err != nil {
+			refuse("", err)
+		}
 	}
 	if len(probed) < len(devices) {
 		return f // what there is to plan for is not known

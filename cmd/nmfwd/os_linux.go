@@ -17,3 +17,8 @@ const haveAFXDP = true
 func addCommand(name string, a netip.Prefix) string {
 	return fmt.Sprintf("ip address add %v dev %s", a, name)
 }
+
+// vlanCommand returns the command that makes an interface for a VLAN on a device.
+func vlanCommand(device, name string, id int) string {
+	return fmt.Sprintf("ip link add link %s name %s type vlan id %d", device, name, id)
+}

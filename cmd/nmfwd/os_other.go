@@ -22,3 +22,8 @@ func addCommand(name string, a netip.Prefix) string {
 	}
 	return fmt.Sprintf("ifconfig %s %s %v alias", name, family, a)
 }
+
+// vlanCommand returns the command that makes an interface for a VLAN on a device.
+func vlanCommand(device, name string, id int) string {
+	return fmt.Sprintf("ifconfig %s create vlan %d vlandev %s", name, id, device)
+}

@@ -291,3 +291,24 @@ func checkHost(cfg *config.Config, ports []*dataplane.Port) error {
 	}
 	return nil
 }
+
+// checkVLANs returns which interfaces of VLANs the host lacks: over AF_XDP the
+// neighbors on a VLAN are those of the interface that has its name.
+func checkVLANs(cfg *config.Config, ports []*dataplane.Port) error {
+	var errs config.Errors
+	for _, v := range cfg.VLANs {
+		parent, name := &cfg.Ports[v.Parent], cfg.Ports[v.Port].Name
+		if !slices.ContainsFunc(ports, func(o *dataplane.Port) bool {
+			return o.Name == parent.Name && o.Info.Host && parent.Host && o.Backend == "afxdp"
+		}) {
+			continue
+		}
+		if _, err := net.InterfaceByName(name); err != nil {
+			errs = append(errs, config.Error{Pos: v.Pos, Msg: fmt.Sprintf("port %s: the host lacks the interface: %s, or say host off on %s", name, vlanCommand(parent.Name, name, v.ID), parent.Name)})
+		}
+	}
+	if errs != nil {
+		return coded{exUnavailable, errs}
+	}
+	return nil
+}

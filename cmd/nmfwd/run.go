@@ -152,6 +152,9 @@ func start(path string, cfg *config.Config, log *slog.Logger) (_ *daemon, err er
 	if err := checkHost(cfg, ports); err != nil {
 		return nil, err
 	}
+	if err := checkVLANs(cfg, ports); err != nil {
+		return nil, err
+	}
 	spec, err := setup.Spec(cfg, ports)
 	if err != nil {
 		return nil, coded{exUnavailable, err}

@@ -150,6 +150,7 @@ func TestLackAtStart(t *testing.T) {
 		{"no interface", "port late 192.0.2.1/24 driver afxdp\n", ":3:1: ", false},
 		{"no interface, addresses of the host", "port late addr kernel driver afxdp\n", ":3:1: ", false},
 		{"an MTU that is yet to be set", "vlan 7 on lan0 192.0.2.1/24 mtu 9000\n", ":3:1: ", false},
+		{"no interface of a VLAN", "vlan 7 on lan0 192.0.2.1/24\n", ":3:1: port lan0.7: the host lacks the interface: ip link add link lan0 name lan0.7 type vlan id 7", false},
 		{"unknown word", "prot lan2\n", ":3:1: ", true},
 		{"gateway on no network", "route 10.0.0.0/8 via 192.0.2.1\n", ":3:22: ", true},
 		{"a file that is not there", "include late.conf\n", ":3:9: ", true},
@@ -158,6 +159,9 @@ func TestLackAtStart(t *testing.T) {
 			t.Fatal(err)
 		}
 		out, code := b.run("-c", b.conf)
+		if _, checked := b.run("check", "-c", b.conf); checked != code {
+			t.Errorf("%s: check has exit code %d, a start %d", c.name, checked, code)
+		}
 		if code == 0 || final(code) != c.final || !strings.Contains(out, b.conf+c.want) {
 			t.Errorf("%s: exit code %d\n%s", c.name, code, out)
 		}
