@@ -297,9 +297,10 @@ type AddressFilter interface {
 // before a worker sees them, and so has to know which routes the host follows.
 type HostRouter interface {
 	// SetHostRoutes makes routes the ones that the host follows, true, or, within
-	// one of these, does not. It may be called from any goroutine, and does not
-	// change or keep the map.
-	SetHostRoutes(routes map[netip.Prefix]bool) error
+	// one of these, does not, and returns how many have no place: then the host gets
+	// more than is its own, but nothing less. It may be called from any goroutine, and
+	// does not change or keep the map.
+	SetHostRoutes(routes map[netip.Prefix]bool) (missing int, err error)
 }
 
 // A Watcher is a Device that others may change, beyond its link, while it is

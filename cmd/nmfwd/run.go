@@ -320,7 +320,7 @@ var idleModes = [...]dataplane.IdleMode{
 // tables describes the tables in use, for metrics.
 func (d *daemon) tables() metrics.Tables {
 	s := d.ctl.Stats()
-	t := metrics.Tables{Compiles: metrics.Histogram{Counts: s.Compiles[:], Sum: s.CompileTime.Seconds()}}
+	t := metrics.Tables{Missing: d.ctl.HostMissing(), Compiles: metrics.Histogram{Counts: s.Compiles[:], Sum: s.CompileTime.Seconds()}}
 	for _, b := range control.CompileBuckets {
 		t.Compiles.Bounds = append(t.Compiles.Bounds, b.Seconds())
 	}

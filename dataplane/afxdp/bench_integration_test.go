@@ -169,7 +169,7 @@ func BenchmarkProgram(b *testing.B) {
 	} {
 		b.Run(test.name, func(b *testing.B) {
 			mac := net.HardwareAddr{0x02, 0, 0, 0, 0, 1}
-			p, err := newProgram(1, test.host, false, []net.HardwareAddr{mac}, nil)
+			p, err := newProgram(1, test.host, false, []net.HardwareAddr{mac}, nil, most)
 			if err != nil {
 				b.Fatal(err)
 			}

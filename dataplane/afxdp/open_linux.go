@@ -198,7 +198,7 @@ func (o *opener) allocate() error {
 func (o *opener) attach(p *port) error {
 	macs := append([]net.HardwareAddr{p.mac}, p.cfg.MACs...)
 	var err error
-	if p.prog, err = newProgram(len(p.cfg.Owners.RX), p.cfg.Host, p.cfg.Routes, macs, p.cfg.VLANs); err != nil {
+	if p.prog, err = newProgram(len(p.cfg.Owners.RX), p.cfg.Host, p.cfg.Routes, macs, p.cfg.VLANs, most); err != nil {
 		return fmt.Errorf("afxdp: port %s: load XDP %w%s", p.name, err, hint(err))
 	}
 	if err := p.prog.setAddrs(p.cfg.Addrs); err != nil {

@@ -211,16 +211,16 @@ func (p *port) SetAddrs(addrs []netip.Addr) error {
 }
 
 // SetHostRoutes implements dataplane.HostRouter.
-func (p *port) SetHostRoutes(routes map[netip.Prefix]bool) error {
+func (p *port) SetHostRoutes(routes map[netip.Prefix]bool) (missing int, err error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.closed {
-		return fmt.Errorf("afxdp: port %s: %w", p.name, net.ErrClosed)
+		return 0, fmt.Errorf("afxdp: port %s: %w", p.name, net.ErrClosed)
 	}
-	if err := p.prog.setRoutes(routes); err != nil {
-		return fmt.Errorf("afxdp: port %s: %w", p.name, err)
+	if missing, err = p.prog.setRoutes(routes); err != nil {
+		return missing, fmt.Errorf("afxdp: port %s: %w", p.name, err)
 	}
-	return nil
+	return missing, nil
 }
 
 // Divert implements dataplane.Diverter: the program leaves to the host what it

@@ -4,10 +4,12 @@ package afxdp
 
 import (
 	"encoding/hex"
+	"math/rand/v2"
 	"net"
 	"net/netip"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/cilium/ebpf"
 	"golang.org/x/sys/unix"
@@ -151,10 +153,12 @@ var ownAddrs = []netip.Addr{
 
 // loadProgram returns the program of a port with two queues, of which queue 0,
 // where BPF_PROG_TEST_RUN delivers, has a socket.
-func loadProgram(t *testing.T, host bool) *program {
+func loadProgram(t *testing.T, host bool) *program { return loadProgramOf(t, host, most) }
+
+func loadProgramOf(t *testing.T, host bool, most capacity) *program {
 	t.Helper()
 	raiseMemlock()
-	p, err := newProgram(2, host, host, []net.HardwareAddr{parseMAC(t, macAA), parseMAC(t, macVRRP)}, []uint16{100, 4094})
+	p, err := newProgram(2, host, host, []net.HardwareAddr{parseMAC(t, macAA), parseMAC(t, macVRRP)}, []uint16{100, 4094}, most)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -261,8 +265,8 @@ func TestProgramRoutes(t *testing.T) {
 		for r, host := range step.routes {
 			routes[netip.MustParsePrefix(r)] = host
 		}
-		if err := p.setRoutes(routes); err != nil {
-			t.Fatal(err)
+		if missing, err := p.setRoutes(routes); err != nil || missing != 0 {
+			t.Fatal(missing, err)
 		}
 		for want, addrs := range map[uint32][]string{xdpPass: step.pass, xdpRedirect: step.rest} {
 			for _, a := range addrs {
@@ -275,6 +279,145 @@ func TestProgramRoutes(t *testing.T) {
 					t.Errorf("%s: to %s: verdict %d, want %d", step.name, a, got, want)
 				}
 			}
+		}
+	}
+}
+
+// passes reports whether the program leaves a packet to dst to the host.
+func (p *program) passes(t *testing.T, dst netip.Addr) bool {
+	t.Helper()
+	frame := v6(hex.EncodeToString(dst.AsSlice()))
+	if dst.Is4() {
+		frame = v4(hex.EncodeToString(dst.AsSlice()))
+	}
+	return run(t, p, parseHex(t, frame)) == xdpPass
+}
+
+// TestProgramRoutesFull: what a full map has no place for goes to the host, whatever
+// the routes were before; nothing that is the host's goes elsewhere. When routes go
+// all is as they say again.
+func TestProgramRoutesFull(t *testing.T) {
+	const place = 4
+	rnd := rand.New(rand.NewPCG(1, 2))
+	random := func() netip.Prefix {
+		bits := 2 * rnd.IntN(6)
+		a := netip.AddrFrom4([4]byte{byte(rnd.IntN(2) + 16*rnd.IntN(4)), byte(rnd.IntN(4) << 6)})
+		if rnd.IntN(2) == 0 {
+			b := a.As4()
+			a = netip.AddrFrom16([16]byte{0x20 | b[0]>>4, b[0]<<4 | b[1]>>4})
+		}
+		p, _ := a.Prefix(bits)
+		return p
+	}
+	host := func(routes map[netip.Prefix]bool, a netip.Addr) bool {
+		best, is := -1, false
+		for r, host := range routes {
+			if r.Contains(a) && r.Bits() > best {
+				best, is = r.Bits(), host
+			}
+		}
+		return is
+	}
+	p := loadProgramOf(t, true, capacity{addrs: 16, routes: place})
+	full := 0
+	for step := range 400 {
+		routes := make(map[netip.Prefix]bool)
+		for range rnd.IntN(3 * place) {
+			routes[random()] = rnd.IntN(2) == 0
+		}
+		if step%50 == 49 {
+			clear(routes)
+		}
+		// As control does: nothing but the host's at the outside.
+		for r, is := range routes {
+			outer := netip.Prefix{}
+			for o := range routes {
+				if o != r && o.Overlaps(r) && o.Bits() < r.Bits() && (!outer.IsValid() || o.Bits() > outer.Bits()) {
+					outer = o
+				}
+			}
+			if !is && !outer.IsValid() {
+				routes[r] = true
+			}
+		}
+		missing, err := p.setRoutes(routes)
+		if err != nil {
+			t.Fatal(err)
+		}
+		lacks := map[bool]int{}
+		for r := range routes {
+			lacks[r.Addr().Is4()]++
+		}
+		if fits := lacks[true] <= place && lacks[false] <= place; fits && missing != 0 {
+			t.Fatalf("step %d: %d of %v have no place", step, missing, routes)
+		} else if !fits {
+			full++
+			if missing == 0 {
+				t.Fatalf("step %d: all of %v have a place", step, routes)
+			}
+		}
+		for range 20 {
+			a := random().Addr()
+			if a.IsUnspecified() || a.Is4() && a.As4()[0] == 0 {
+				continue
+			}
+			want, got := host(routes, a), p.passes(t, a)
+			if want && !got || missing == 0 && got != want {
+				t.Fatalf("step %d: %d of %v have no place: to %v: passes %t, want %t; the maps have %v", step, missing, routes, a, got, want, p.routes)
+			}
+		}
+	}
+	if full < 50 {
+		t.Errorf("only %d times full", full)
+	}
+}
+
+// TestProgramManyRoutes: more routes of the host than 131,072 have their place, all
+// of them others from one time to the next.
+func TestProgramManyRoutes(t *testing.T) {
+	const n = 200000
+	p := loadProgram(t, true)
+	for _, first := range []byte{20, 40} {
+		routes := make(map[netip.Prefix]bool, n)
+		for i := range n {
+			routes[netip.PrefixFrom(netip.AddrFrom4([4]byte{first + byte(i>>16), byte(i >> 8), byte(i), 0}), 25)] = true
+		}
+		began := time.Now()
+		if missing, err := p.setRoutes(routes); err != nil || missing != 0 {
+			t.Fatal(missing, err)
+		}
+		t.Logf("%d routes in %v", n, time.Since(began).Round(time.Millisecond))
+		for a, want := range map[netip.Addr]bool{
+			netip.AddrFrom4([4]byte{first, 0, 0, 1}): true, netip.AddrFrom4([4]byte{first, 0, 0, 129}): false,
+			netip.AddrFrom4([4]byte{first + 3, 13, 63, 127}): true, netip.AddrFrom4([4]byte{first + 3, 13, 64, 1}): false, netip.AddrFrom4([4]byte{60 - first, 0, 0, 1}): false,
+		} {
+			if got := p.passes(t, a); got != want {
+				t.Errorf("to %v: passes %t, want %t", a, got, want)
+			}
+		}
+	}
+}
+
+// TestProgramAddrsFull: as many addresses as the map holds become others at once;
+// of more the error says so.
+func TestProgramAddrsFull(t *testing.T) {
+	const place = 8
+	p := loadProgramOf(t, true, capacity{addrs: place, routes: 8})
+	for _, first := range []byte{10, 20, 15} {
+		var addrs []netip.Addr
+		for i := range byte(place) {
+			addrs = append(addrs, netip.AddrFrom4([4]byte{198, 18, 1, first + i}), netip.AddrFrom16([16]byte{0x20, 1, 15: first + i}))
+		}
+		if err := p.setAddrs(addrs); err != nil {
+			t.Fatal(err)
+		}
+		for i := range byte(40) {
+			if got, want := p.passes(t, netip.AddrFrom4([4]byte{198, 18, 1, i})), first <= i && i < first+place; got != want {
+				t.Errorf("first %d: to 198.18.1.%d: passes %t, want %t", first, i, got, want)
+			}
+		}
+		if err := p.setAddrs(append(addrs, netip.MustParseAddr("198.18.2.1"))); !isFull(err) {
+			t.Errorf("one too many: %v", err)
 		}
 	}
 }
@@ -311,7 +454,7 @@ func TestProgramSetAddrs(t *testing.T) {
 // FuzzProgram compares the program with the rule written in Go.
 func FuzzProgram(f *testing.F) {
 	raiseMemlock()
-	p, err := newProgram(1, true, true, []net.HardwareAddr{parseMAC(f, macAA), parseMAC(f, macVRRP)}, []uint16{100, 4094})
+	p, err := newProgram(1, true, true, []net.HardwareAddr{parseMAC(f, macAA), parseMAC(f, macVRRP)}, []uint16{100, 4094}, most)
 	if err != nil {
 		f.Fatal(err)
 	}

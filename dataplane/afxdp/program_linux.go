@@ -4,12 +4,12 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
-	"maps"
 	"net"
 	"net/netip"
 
 	"github.com/cilium/ebpf"
 	"github.com/cilium/ebpf/asm"
+	"golang.org/x/sys/unix"
 )
 
 // programName is how tools list the program.
@@ -25,12 +25,13 @@ const (
 	mdRXQueue = 16
 )
 
-// maxAddrs is the number of the router's own addresses of one family, maxRoutes
-// that of routes that tell the host's from others.
-const (
-	maxAddrs  = 1 << 16
-	maxRoutes = 1 << 17
-)
+// A capacity is how much maps hold of one family: the router's own addresses, and
+// routes that tell the host's from others.
+type capacity struct{ addrs, routes uint32 }
+
+// most is enough for the addresses of two configurations, during a reload, and for
+// all routes that tables hold: memory is taken only for those that there are.
+var most = capacity{addrs: 1 << 17, routes: 1 << 22}
 
 // left is what the program counts per queue and CPU.
 type left struct{ Packets, Bytes uint64 }
@@ -43,17 +44,18 @@ type program struct {
 	own4 *ebpf.Map // own IPv4 addresses; nil without a host
 	own6 *ebpf.Map // own IPv6 addresses; nil without a host
 
-	routes4 *ebpf.Map // IPv4 prefix -> whether the host follows its route; nil where it follows none
-	routes6 *ebpf.Map // the same for IPv6
-	routes  map[netip.Prefix]bool
+	routes4 *ebpf.Map             // IPv4 prefix -> whether the host follows its route; nil where it follows none
+	routes6 *ebpf.Map             // the same for IPv6
+	routes  map[netip.Prefix]bool // what both say
+	rest    [2]bool               // by family: the host has what they do not say, for lack of place
 }
 
 // newProgram loads the program of a port with the given number of receive
 // queues. With host it redirects what is for forwarding and arrives for one of
 // macs, untagged or with a tag of one of vlans; without, everything. Routes says
 // that the host follows some routes.
-func newProgram(queues int, host, routes bool, macs []net.HardwareAddr, vlans []uint16) (_ *program, err error) {
-	p := &program{}
+func newProgram(queues int, host, routes bool, macs []net.HardwareAddr, vlans []uint16, most capacity) (_ *program, err error) {
+	p := &program{routes: make(map[netip.Prefix]bool)}
 	defer func() {
 		if err != nil {
 			p.close()
@@ -73,18 +75,18 @@ func newProgram(queues int, host, routes bool, macs []net.HardwareAddr, vlans []
 	)
 	if host {
 		const noPrealloc = 1 // BPF_F_NO_PREALLOC
-		if p.own4, err = ebpf.NewMap(&ebpf.MapSpec{Name: "nmfwd_own4", Type: ebpf.Hash, KeySize: 4, ValueSize: 1, MaxEntries: maxAddrs, Flags: noPrealloc}); err != nil {
+		if p.own4, err = ebpf.NewMap(&ebpf.MapSpec{Name: "nmfwd_own4", Type: ebpf.Hash, KeySize: 4, ValueSize: 1, MaxEntries: most.addrs, Flags: noPrealloc}); err != nil {
 			return nil, fmt.Errorf("address map: %w", err)
 		}
-		if p.own6, err = ebpf.NewMap(&ebpf.MapSpec{Name: "nmfwd_own6", Type: ebpf.Hash, KeySize: 16, ValueSize: 1, MaxEntries: maxAddrs, Flags: noPrealloc}); err != nil {
+		if p.own6, err = ebpf.NewMap(&ebpf.MapSpec{Name: "nmfwd_own6", Type: ebpf.Hash, KeySize: 16, ValueSize: 1, MaxEntries: most.addrs, Flags: noPrealloc}); err != nil {
 			return nil, fmt.Errorf("address map: %w", err)
 		}
 		lpm4, lpm6 := -1, -1
 		if routes {
-			if p.routes4, err = ebpf.NewMap(&ebpf.MapSpec{Name: "nmfwd_routes4", Type: ebpf.LPMTrie, KeySize: 8, ValueSize: 1, MaxEntries: maxRoutes, Flags: noPrealloc}); err != nil {
+			if p.routes4, err = ebpf.NewMap(&ebpf.MapSpec{Name: "nmfwd_routes4", Type: ebpf.LPMTrie, KeySize: 8, ValueSize: 1, MaxEntries: most.routes, Flags: noPrealloc}); err != nil {
 				return nil, fmt.Errorf("route map: %w", err)
 			}
-			if p.routes6, err = ebpf.NewMap(&ebpf.MapSpec{Name: "nmfwd_routes6", Type: ebpf.LPMTrie, KeySize: 20, ValueSize: 1, MaxEntries: maxRoutes, Flags: noPrealloc}); err != nil {
+			if p.routes6, err = ebpf.NewMap(&ebpf.MapSpec{Name: "nmfwd_routes6", Type: ebpf.LPMTrie, KeySize: 20, ValueSize: 1, MaxEntries: most.routes, Flags: noPrealloc}); err != nil {
 				return nil, fmt.Errorf("route map: %w", err)
 			}
 			lpm4, lpm6 = p.routes4.FD(), p.routes6.FD()
@@ -116,10 +118,13 @@ func (p *program) setAddrs(addrs []netip.Addr) error {
 		return nil
 	}
 	want := make(map[netip.Addr]bool, len(addrs))
+	var late []netip.Addr // that have no place before others have gone
 	for _, a := range addrs {
 		a = a.Unmap().WithZone("")
 		want[a] = true
-		if err := p.own(a).Put(a.AsSlice(), []byte{1}); err != nil {
+		if err := p.own(a).Put(a.AsSlice(), []byte{1}); isFull(err) {
+			late = append(late, a)
+		} else if err != nil {
 			return fmt.Errorf("own address %v: %w", a, err)
 		}
 	}
@@ -141,49 +146,172 @@ func (p *program) setAddrs(addrs []netip.Addr) error {
 			}
 		}
 	}
+	for _, a := range late {
+		if err := p.own(a).Put(a.AsSlice(), []byte{1}); err != nil {
+			return fmt.Errorf("own address %v: %w", a, err)
+		}
+	}
 	return nil
 }
 
-// setRoutes makes routes the ones that say what is the host's. Those that stay
-// are never missing meanwhile.
-func (p *program) setRoutes(routes map[netip.Prefix]bool) error {
+// isFull reports whether err says that a map has no place, or the kernel no memory
+// for one.
+func isFull(err error) bool {
+	return errors.Is(err, unix.ENOSPC) || errors.Is(err, unix.E2BIG) || errors.Is(err, unix.ENOMEM)
+}
+
+// setRoutes makes routes the ones that say what is the host's. Those that stay are
+// never missing meanwhile. It returns how many find no place. What these are for goes
+// to the host, which forwards by the same routes: what is the host's is not lost.
+func (p *program) setRoutes(routes map[netip.Prefix]bool) (missing int, err error) {
 	if p.routes4 == nil {
+		return 0, nil
+	}
+	var late []netip.Prefix // that have no place before others have gone; the host's first
+	for _, host := range []bool{true, false} {
+		for r, h := range routes {
+			if old, ok := p.routes[r]; h != host || ok && old == host {
+				continue
+			}
+			if err := p.putRoute(r, host); isFull(err) {
+				late = append(late, r)
+			} else if err != nil {
+				return 0, err
+			}
+		}
+	}
+	for r := range p.routes {
+		if _, ok := routes[r]; ok || p.rest[family(r)] && r.Bits() == 0 {
+			continue
+		}
+		if err := p.deleteRoute(r); err != nil {
+			return 0, err
+		}
+	}
+	var lacking [2][]netip.Prefix // by family
+	for _, r := range late {
+		if err := p.putRoute(r, routes[r]); isFull(err) {
+			lacking[family(r)] = append(lacking[family(r)], r)
+		} else if err != nil {
+			return 0, err
+		}
+	}
+	for f := range lacking {
+		if err := p.leaveRest(f, routes, &lacking[f]); err != nil {
+			return 0, err
+		}
+	}
+	return len(lacking[0]) + len(lacking[1]), nil
+}
+
+// leaveRest has the host get what lacking routes of a family are for, of which the
+// map has no place: all of the family that the map does not say otherwise of.
+func (p *program) leaveRest(f int, routes map[netip.Prefix]bool, lacking *[]netip.Prefix) error {
+	rest := [...]netip.Prefix{netip.PrefixFrom(netip.IPv4Unspecified(), 0), netip.PrefixFrom(netip.IPv6Unspecified(), 0)}[f]
+	_, wanted := routes[rest]
+	hosts := 0
+	for _, r := range *lacking {
+		if routes[r] {
+			hosts++
+		}
+	}
+	if p.rest[f] && !wanted && hosts < 2 { // one may have the place of the rest
+		if err := p.deleteRoute(rest); err != nil {
+			return err
+		}
+		p.rest[f] = false
+		still := (*lacking)[:0]
+		for _, r := range *lacking { // the host's first
+			if err := p.putRoute(r, routes[r]); isFull(err) {
+				still = append(still, r)
+			} else if err != nil {
+				return err
+			}
+		}
+		*lacking = still
+	}
+	need := false
+	for _, r := range *lacking {
+		if !routes[r] {
+			continue
+		}
+		need = true
+		for n := r.Bits(); n >= 0; n-- {
+			outer, _ := r.Addr().Prefix(n)
+			if host, ok := p.routes[outer]; ok && !host {
+				if err := p.deleteRoute(outer); err != nil {
+					return err
+				}
+			}
+		}
+	}
+	if !need {
 		return nil
 	}
-	mapOf := func(r netip.Prefix) (*ebpf.Map, []byte) {
-		m := p.routes6
-		if r.Addr().Is4() {
-			m = p.routes4
+	err := p.putRoute(rest, true)
+	if isFull(err) {
+		if err := p.makePlace(f); err != nil {
+			return err
 		}
-		return m, append(binary.NativeEndian.AppendUint32(nil, uint32(r.Bits())), r.Addr().AsSlice()...)
+		err = p.putRoute(rest, true)
 	}
-	now := make(map[netip.Prefix]bool, len(routes))
-	maps.Copy(now, p.routes)
-	p.routes = now
-	for r, host := range routes {
-		if old, ok := now[r]; ok && old == host {
+	p.rest[f] = err == nil
+	return err
+}
+
+// makePlace deletes a route of a family that is not needed where the host has the
+// rest: one that is not the host's, or any if all are the host's.
+func (p *program) makePlace(f int) error {
+	var any netip.Prefix
+	for r, host := range p.routes {
+		if family(r) != f {
 			continue
 		}
-		value := []byte{0}
-		if host {
-			value[0] = 1
+		if any = r; !host {
+			break
 		}
-		m, key := mapOf(r)
-		if err := m.Put(key, value); err != nil {
-			return fmt.Errorf("host's route %v: %w", r, err)
-		}
-		now[r] = host
 	}
-	for r := range now {
-		if _, ok := routes[r]; ok {
-			continue
-		}
-		m, key := mapOf(r)
-		if err := m.Delete(key); err != nil {
-			return fmt.Errorf("host's route %v: %w", r, err)
-		}
-		delete(now, r)
+	if !any.IsValid() {
+		return nil
 	}
+	return p.deleteRoute(any)
+}
+
+func family(r netip.Prefix) int {
+	if r.Addr().Is4() {
+		return 0
+	}
+	return 1
+}
+
+// route returns the map of r and its key there.
+func (p *program) route(r netip.Prefix) (*ebpf.Map, []byte) {
+	m := p.routes6
+	if r.Addr().Is4() {
+		m = p.routes4
+	}
+	return m, append(binary.NativeEndian.AppendUint32(nil, uint32(r.Bits())), r.Addr().AsSlice()...)
+}
+
+func (p *program) putRoute(r netip.Prefix, host bool) error {
+	value := []byte{0}
+	if host {
+		value[0] = 1
+	}
+	m, key := p.route(r)
+	if err := m.Put(key, value); err != nil {
+		return fmt.Errorf("host's route %v: %w", r, err)
+	}
+	p.routes[r] = host
+	return nil
+}
+
+func (p *program) deleteRoute(r netip.Prefix) error {
+	m, key := p.route(r)
+	if err := m.Delete(key); err != nil && !errors.Is(err, ebpf.ErrKeyNotExist) {
+		return fmt.Errorf("host's route %v: %w", r, err)
+	}
+	delete(p.routes, r)
 	return nil
 }
 

@@ -84,7 +84,7 @@ type Control struct {
 	tables
 	resolution
 	messenger
-	hostRouter hostRouter
+	hostRouter *hostRouter
 	watch      *dataplane.Watch // that workers tell, nil for none
 	reply      [dataplane.MaxControlFrame]byte
 	devices    []string // what is different of each port, as last logged

@@ -1,9 +1,11 @@
 package control
 
 import (
+	"errors"
 	"maps"
 	"net/netip"
 	"slices"
+	"sync/atomic"
 	"time"
 
 	"nmfwd/dataplane"
@@ -14,6 +16,10 @@ const (
 	// hostShare is the least part of the time in which control does not look for
 	// the routes that the host follows.
 	hostShare = 20
+
+	// hostAgain is how long control waits before it tells devices again that had no
+	// place.
+	hostAgain = time.Second
 
 	// maxWithin is the most routes that others than the host follow within its own
 	// that devices are told of. Of further ones the host gets the packets, and
@@ -27,10 +33,13 @@ type hostRouter struct {
 	devices []dataplane.HostRouter
 	changed bool          // some may be others than was told
 	next    time.Duration // when they are told again at the earliest
-	full    bool          // there are too many routes within, which has been said
+	short   bool          // routes have no place, which has been said
+	failed  bool          // devices could not be told, which has been said
+	missing atomic.Int64  // routes that have no place
 }
 
-func newHostRouter(ports []*dataplane.Port) (h hostRouter) {
+func newHostRouter(ports []*dataplane.Port) *hostRouter {
+	h := new(hostRouter)
 	for _, p := range ports {
 		if d, ok := p.Device.(dataplane.HostRouter); ok {
 			h.devices = append(h.devices, d)
@@ -63,30 +72,50 @@ func (c *Control) noteHost(r *fib.Route) {
 // tellHosts tells the devices which routes the host follows, if that changed and
 // it is time for it.
 func (c *Control) tellHosts() {
-	h := &c.hostRouter
+	h := c.hostRouter
 	now := c.now()
 	if !h.changed || now < h.next {
 		return
 	}
 	began := time.Now()
-	routes, full := hostRoutes(c.rib, c.hosts)
-	if full && !h.full {
-		c.log.Warn("the host gets packets that ports could forward: too many routes lie within those that it follows", "most", maxWithin)
-	}
-	h.full, h.changed = full, false
+	routes, left := hostRoutes(c.rib, c.hosts)
+	most := 0 // that one of the devices has no place for
+	var errs []error
 	for _, d := range h.devices {
-		if err := d.SetHostRoutes(routes); err != nil {
-			c.log.Error("routes of the host", "err", err)
+		n, err := d.SetHostRoutes(routes)
+		most = max(most, n)
+		errs = append(errs, err)
+	}
+	err := errors.Join(errs...)
+	if err != nil && !h.failed {
+		c.log.Error("routes of the host: tried again", "err", err)
+	}
+	h.failed = err != nil
+	missing := left + most
+	if short := missing > 0; short != h.short {
+		if h.short = short; short {
+			c.log.Warn("the host gets packets that ports could forward: devices have no place for all routes", "missing", missing)
+		} else {
+			c.log.Info("devices have place for all routes again: the host gets no more than its own packets")
 		}
 	}
+	h.missing.Store(int64(missing))
 	h.next = now + max(commitEvery, hostShare*time.Since(began))
+	if h.changed = most > 0 || err != nil; h.changed { // there may be more place later
+		h.next = max(h.next, now+hostAgain)
+	}
 }
+
+// HostMissing returns how many routes devices have no place for, so that the host
+// gets packets that ports could forward. It may be called from any goroutine.
+func (c *Control) HostMissing() int { return int(c.hostRouter.missing.Load()) }
 
 // hostRoutes returns the prefixes whose routes the host follows, true, and those
 // within that have others, as far as that is not what the next shorter one says;
-// and whether there are more of the latter than may be. Hosts are the system's
-// routes that the host follows, of which others may be preferred to some.
-func hostRoutes(rib *fib.RIB, hosts map[netip.Prefix]bool) (routes map[netip.Prefix]bool, full bool) {
+// and how many of the latter are left out, for there may be no more of them: what
+// they are for goes to the host. Hosts are the system's routes that the host
+// follows, of which others may be preferred to some.
+func hostRoutes(rib *fib.RIB, hosts map[netip.Prefix]bool) (routes map[netip.Prefix]bool, left int) {
 	routes = make(map[netip.Prefix]bool)
 	sorted := slices.SortedFunc(maps.Keys(hosts), netip.Prefix.Compare)
 	within := 0
@@ -111,16 +140,17 @@ func hostRoutes(rib *fib.RIB, hosts map[netip.Prefix]bool) (routes map[netip.Pre
 				continue
 			}
 			if !host {
-				if within++; within > maxWithin {
-					full = true
-					break
+				if within == maxWithin {
+					left++
+					continue
 				}
+				within++
 			}
 			open = append(open, r)
 			routes[r.Prefix] = host
 		}
 	}
-	return routes, full
+	return routes, left
 }
 
 // covers reports whether q lies within p.

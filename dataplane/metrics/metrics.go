@@ -55,6 +55,7 @@ var (
 	routes          = desc("nmfwd_routes", "Routes in the RIB.", "family", "origin")
 	neighbors       = desc("nmfwd_neighbors", "Neighbors by state.", "family", "state")
 	compileSeconds  = desc("nmfwd_fib_compile_seconds", "Time to compile the forwarding tables from a configuration.")
+	hostMissing     = desc("nmfwd_host_routes_missing", "Routes that devices have no place for, so that the host gets packets that ports could forward.")
 	fibBytes        = desc("nmfwd_fib_bytes", "Memory of the forwarding tables.", "family")
 )
 
@@ -68,6 +69,7 @@ type Tables struct {
 	Routes    []Count
 	Neighbors []Count
 	FIBBytes  []Count   // by family
+	Missing   int       // routes that devices have no place for
 	Compiles  Histogram // seconds of each compilation since the start
 	Conflicts []Conflict
 	Parked    []Parked
@@ -278,6 +280,7 @@ func (e emitter) tables(t Tables) {
 	for _, c := range t.FIBBytes {
 		e.gauge(fibBytes, float64(c.N), c.Family)
 	}
+	e.gauge(hostMissing, float64(t.Missing))
 	for _, c := range t.Conflicts {
 		e.counter(conflicts, c.N, c.Device, c.Kind)
 	}

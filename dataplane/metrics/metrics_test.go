@@ -87,6 +87,7 @@ func collector(r Router) *Collector {
 				Routes:    []Count{{"ipv4", "static", 4}, {"ipv6", "connected", 6}},
 				Neighbors: []Count{{"ipv4", "static", 2}, {"ipv6", "reachable", 0}},
 				FIBBytes:  []Count{{"ipv4", "", 1 << 20}, {"ipv6", "", 1 << 21}},
+				Missing:   13,
 				Compiles:  Histogram{Bounds: []float64{0.001, 0.01, 0.1, 0.5, 1, 2, 5, 10}, Counts: []uint64{1, 0, 0, 1, 0, 0, 0, 0, 1}, Sum: 20.3005},
 				Parked:    []Parked{{"igb1", 3, 11}, {"veth0", 0, 0}},
 				Conflicts: []Conflict{{"igb1", "static", 5}, {"veth0", "own_address", 7}},
@@ -197,7 +198,7 @@ func TestNames(t *testing.T) {
 		nmfwd_config_last_reload_success_timestamp_seconds nmfwd_config_last_reload_successful nmfwd_config_reloads_total
 		nmfwd_copied_packets_total nmfwd_dropped_packets_total nmfwd_fib_bytes nmfwd_fib_compile_seconds nmfwd_forwarded_packets_total
 		nmfwd_fragmented_packets_total nmfwd_fragments_total
-		nmfwd_handoff_lost_packets_total nmfwd_handoff_packets_total nmfwd_host_packets_total nmfwd_icmp_sent_total nmfwd_icmp_suppressed_total nmfwd_neighbor_conflicts_total nmfwd_neighbors
+		nmfwd_handoff_lost_packets_total nmfwd_handoff_packets_total nmfwd_host_packets_total nmfwd_host_routes_missing nmfwd_icmp_sent_total nmfwd_icmp_suppressed_total nmfwd_neighbor_conflicts_total nmfwd_neighbors
 		nmfwd_parked_packets nmfwd_port_info nmfwd_port_link_changes_total nmfwd_port_mtu_bytes nmfwd_port_reopened_total nmfwd_port_stalled nmfwd_port_up
 		nmfwd_punted_packets_total nmfwd_receive_bytes_total nmfwd_receive_packets_total nmfwd_ring_full_total nmfwd_routes
 		nmfwd_transmit_bytes_total nmfwd_transmit_packets_total nmfwd_unresolved_packets_total
