@@ -41,7 +41,7 @@ type Table struct {
 	running sync.WaitGroup
 
 	reading sync.Mutex         // held by who reads changes; guards what follows
-	known   map[neigh.Key]bool // what the system has, as told
+	has     map[neigh.Key]bool // what the system has, as told
 	lost    bool               // changes were lost, and no list has been taken since
 	buf     []byte
 }
@@ -53,7 +53,7 @@ type Table struct {
 func Open(interfaces map[string]uint16, note func(string)) (_ *Table, err error) {
 	t := &Table{
 		news: newNews(), ports: map[int]uint16{}, indexes: map[uint16]int{},
-		note: note, known: map[neigh.Key]bool{}, done: make(chan struct{}), buf: make([]byte, 1<<16),
+		note: note, has: map[neigh.Key]bool{}, done: make(chan struct{}), buf: make([]byte, 1<<16),
 	}
 	defer func() {
 		if err != nil {
@@ -144,6 +144,7 @@ func (t *Table) Ask(k neigh.Key) error {
 	if err != nil {
 		return fmt.Errorf("neighbors: ask for %s: %w", k.Addr, err)
 	}
+	t.repeat(k)
 	return nil
 }
 
@@ -269,7 +270,7 @@ func (t *Table) messages(b []byte) {
 // list takes the table as it is. Changes that the socket holds from before are
 // followed there by those that led to what the list says.
 func (t *Table) list() error {
-	gone := maps.Clone(t.known)
+	gone := maps.Clone(t.has)
 	for index := range t.ports {
 		for _, family := range []int{unix.AF_INET, unix.AF_INET6} {
 			ns, err := t.handle.NeighList(index, family)
@@ -292,9 +293,9 @@ func (t *Table) list() error {
 
 func (t *Table) tell(u neigh.Update) {
 	if u.Gone {
-		delete(t.known, u.Key)
+		delete(t.has, u.Key)
 	} else {
-		t.known[u.Key] = true
+		t.has[u.Key] = true
 	}
 	t.add(u)
 }
