@@ -15,9 +15,15 @@ import (
 // Sizes of the rings between workers and control, in entries.
 const (
 	handoffLen = 512
-	injectLen  = 256
 	puntLen    = 64
+
+	// unknownLen is of the ring of packets for unknown neighbors: room for two
+	// that are found while a few hundred packets come for each.
+	unknownLen = 512
 )
+
+// InjectLen is how many frames Inject takes before a worker sends any.
+const InjectLen = 256
 
 // DefaultBurst is how many packets a worker takes from a queue at once where
 // nothing else is asked for.
@@ -115,14 +121,18 @@ func (r *Router) newWorker(id int) (*Worker, error) {
 	}
 	w := &Worker{
 		id: id, cpu: -1, burst: r.opt.Burst, idle: r.opt.Idle,
-		state: &r.state, control: r.punt, inject: newInjectRing(injectLen, r.ControlFrame()),
+		state: &r.state, control: r.punt, inject: newInjectRing(InjectLen, r.ControlFrame()),
 		slots:   make([]Slot, r.opt.Burst),
 		ingress: make([]int32, r.opt.Burst),
 		free:    make([]uint32, 0, r.opt.Burst),
 		touched: make([]*outlet, 0, 2*len(r.ports)),
 	}
 	for i := range w.punts {
-		w.punts[i] = newPuntRing(puntLen, r.ControlFrame())
+		n := puntLen
+		if i == unknown {
+			n = unknownLen
+		}
+		w.punts[i] = newPuntRing(n, r.ControlFrame())
 	}
 	if len(r.opt.CPUs) > 0 {
 		w.cpu = r.opt.CPUs[id%len(r.opt.CPUs)]
@@ -413,13 +423,24 @@ func (r *Router) Inject(port int, frame []byte, priority uint16) bool {
 // those that the worker forwards by a State that is published later.
 func (r *Router) InjectAs(worker, port int, frame []byte, priority uint16) bool {
 	device, tci := r.device(port, priority)
+	return r.inject(r.sender(worker, device), device, tci, frame)
+}
+
+// sender returns the worker that sends by a device what worker forwards.
+func (r *Router) sender(worker, device int) *Worker {
 	w := r.workers[worker]
 	for _, h := range w.out[device].handoffs {
 		if h != nil {
 			w = h.to
 		}
 	}
-	return r.inject(w, device, tci, frame)
+	return w
+}
+
+// RoomAs is Room for InjectAs.
+func (r *Router) RoomAs(worker, port int) int {
+	device, _ := r.device(port, 0)
+	return InjectLen - r.sender(worker, device).inject.len()
 }
 
 func (r *Router) inject(w *Worker, device int, tci uint16, frame []byte) bool {
@@ -449,7 +470,7 @@ func (r *Router) Room(port int) int {
 	port, _ = r.device(port, 0)
 	for _, o := range r.tx[port] {
 		if o.worker != nil {
-			return injectLen - o.worker.inject.len()
+			return InjectLen - o.worker.inject.len()
 		}
 	}
 	return 0

@@ -55,7 +55,7 @@ type rxQueue struct {
 	tally        *tally
 	host         bool                 // the frames come from the port's host
 	limits       [NumLimits][2]Bucket // by family
-	unknown      [unknownSources]Bucket
+	unknown      [Sources]Bucket
 	used         Bucket
 }
 
@@ -493,13 +493,12 @@ func (b *Bucket) Take(now, every, burst int64) bool {
 	return true
 }
 
-// Packets for unknown neighbors are limited by their source: a station that scans
-// a network takes nothing from others, as far as these are not among the same
-// one of unknownSources by chance.
+// Packets for unknown neighbors are limited by their source: a station that sends
+// many takes nothing from others, as far as these are not among the same one of
+// Sources by chance. Control limits how many neighbors it asks for.
 const (
-	unknownSources = 64
-	unknownEvery   = 10 * time.Millisecond
-	unknownBurst   = 16
+	unknownEvery = time.Millisecond
+	unknownBurst = unknownLen / 2
 
 	// How often a worker tells per queue that neighbors are used.
 	usedEvery = time.Millisecond
@@ -509,7 +508,7 @@ const (
 // puntUnknown gives control a copy of a packet whose neighbor is not known, and
 // reports whether there was room and the limit is kept.
 func (w *Worker) puntUnknown(q *rxQueue, d *decision, p []byte, s []Slot) bool {
-	if !q.unknown[sourceOf(p[d.head:])].Take(w.now, int64(unknownEvery), unknownBurst) ||
+	if !q.unknown[SourceOf(p[d.head:])].Take(w.now, int64(unknownEvery), unknownBurst) ||
 		!w.punts[unknown].put(PuntNeighbor, d.port.Number, hopOf(d.adj, p[d.head:]), q.region, s, d.head) {
 		return false
 	}
@@ -518,15 +517,18 @@ func (w *Worker) puntUnknown(q *rxQueue, d *decision, p []byte, s []Slot) bool {
 	return true
 }
 
-// sourceOf returns a number for the source of an IP packet: of its address, or of
+// Sources is how many classes of sources of packets there are.
+const Sources = 64
+
+// SourceOf returns the class of the source of an IP packet: of its address, or of
 // its network in IPv6, where a station has as many addresses as it likes.
-func sourceOf(ip []byte) uint32 {
+func SourceOf(ip []byte) uint32 {
 	const golden = 0x9e3779b97f4a7c15
 	n := uint64(wire.IPv4(ip).Source())
 	if ip[0]>>4 == 6 {
 		n, _ = wire.IPv6(ip).Source()
 	}
-	return uint32(n*golden>>32) % unknownSources
+	return uint32(n*golden>>32) % Sources
 }
 
 // hopOf returns the neighbor that a leads the packet ip to.

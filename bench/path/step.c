@@ -55,7 +55,7 @@ enum {
 /* Limits and rings of what is punted: dataplane/state.go, worker.go, ring.go. */
 enum { LIMIT_ERRORS, LIMIT_LOCAL, LIMIT_FRAGMENTS, LIMITS, NO_LIMIT = LIMITS };
 enum { RING_PROTOCOLS, RING_LOCAL, RING_FAULTY, RING_TOO_BIG, RING_UNKNOWN, RINGS };
-enum { PUNT_LEN = 64, UNKNOWN_SOURCES = 64, UNKNOWN_EVERY = 10000000, UNKNOWN_BURST = 16 };
+enum { PUNT_LEN = 64, UNKNOWN_LEN = 512, UNKNOWN_SOURCES = 64, UNKNOWN_EVERY = 1000000, UNKNOWN_BURST = UNKNOWN_LEN / 2 };
 
 enum { A_NO_ROUTE, A_FORWARD, A_LOCAL, A_BROADCAST, A_GLEAN, A_RESOLVE, A_BLACKHOLE, A_REJECT };
 
@@ -110,7 +110,7 @@ struct punts {
 		uint8_t kind, family, neighbor[16];
 		uint16_t port, out, len;
 		uint8_t data[2048];
-	} entries[PUNT_LEN];
+	} entries[UNKNOWN_LEN];
 };
 
 /* What an ingress queue may still punt: each holds the time at which it is full. */
@@ -581,10 +581,10 @@ static int take(int64_t *bucket, int64_t every, int64_t burst)
 static int put(unsigned ring, unsigned kind, unsigned port, const struct adj *a, const uint8_t *p, unsigned n, unsigned head)
 {
 	struct punts *r = &w.punts[ring];
-	uint32_t tail = r->tail, i = tail % PUNT_LEN;
+	uint32_t tail = r->tail, len = ring == RING_UNKNOWN ? UNKNOWN_LEN : PUNT_LEN, i = tail % len;
 	unsigned rest = n - (head - 2);
 
-	if (tail - observe(&r->head) == PUNT_LEN)
+	if (tail - observe(&r->head) == len)
 		return 0;
 	r->entries[i].kind = kind;
 	r->entries[i].port = port;

@@ -495,6 +495,7 @@ func (c *Control) watchDevices() {
 
 // punt handles one frame that a worker gave.
 func (c *Control) punt(p dataplane.Punt) {
+	c.act() // what those before it led to
 	port := c.ports[p.Port]
 	c.worker, c.priority = p.Worker, p.Priority
 	var n int
@@ -504,7 +505,7 @@ func (c *Control) punt(p dataplane.Punt) {
 	case dataplane.PuntND:
 		n, _ = ndp.Handle(c.now(), c.neighbors, port, p.Frame, c.reply[:])
 	case dataplane.PuntNeighbor:
-		c.unresolved(p)
+		c.resolve(p)
 	case dataplane.NoteUsed:
 		c.neighbors.Use(c.now(), neigh.Key{Port: uint16(p.Out), Addr: p.Neighbor})
 	case dataplane.PuntLocal:

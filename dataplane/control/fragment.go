@@ -5,30 +5,46 @@ import (
 
 	"nmfwd/dataplane"
 	"nmfwd/dataplane/wire"
+	"nmfwd/fib"
 )
 
-// fragmentRoom is how many frames of the ring to a worker fragments leave to
-// ARP, Neighbor Discovery and ICMP.
-const fragmentRoom = 16
+// controlRoom is how many frames of the ring to a worker fragments leave to ARP,
+// Neighbor Discovery and ICMP.
+const controlRoom = 16
 
 // fragment sends a packet that exceeds the MTU of its egress as fragments, or
-// none of it where there is no room for all.
+// none of it where there is no room for all. One whose neighbor is not known
+// waits whole.
 func (c *Control) fragment(p dataplane.Punt) {
 	ip := wire.IPv4(packetOf(p.Frame))
-	n := &c.messages[p.Port]
 	a := c.path(destination(ip), ip)
-	if len(ip) < ip.TotalLen() || a.MTU == 0 {
-		n.unfragmented.Add(1)
-		return
+	switch {
+	case len(ip) < ip.TotalLen() || a.MTU == 0:
+		c.messages[p.Port].unfragmented.Add(1)
+	case unknown(a):
+		p.Neighbor, p.Out = hopOf(a, ip), int(a.Port)
+		c.resolve(p)
+	default:
+		c.fragmentBy(a, p.Port, ip, true)
 	}
+}
+
+// fragmentBy forwards ip, which came in by port, by a as fragments, or none of it,
+// and reports which. One of the router's own is not counted.
+func (c *Control) fragmentBy(a *fib.Adjacency, port int, ip wire.IPv4, counted bool) bool {
 	ip.DecrementTTL()
-	sent, ok := c.sendFragments(p.Port, a, ip)
+	sent, ok := c.sendFragments(port, a, ip)
+	if !counted {
+		return ok
+	}
+	n := &c.messages[port]
 	if !ok {
 		n.unfragmented.Add(1)
-		return
+		return true
 	}
 	n.fragmented.Add(1)
 	n.fragments.Add(uint64(sent))
+	return true
 }
 
 // split calls f for each fragment of p that fits into mtu bytes, in order, until

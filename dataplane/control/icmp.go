@@ -292,7 +292,7 @@ func (c *Control) reach(port int, frame []byte, n int, a *fib.Adjacency) icmp.Re
 		return icmp.BadSource
 	case a.MTU == 0:
 		return icmp.NoRoute
-	case n <= int(a.MTU):
+	case n <= int(a.MTU), unknown(a) && p[0]>>4 == 4: // which waits whole
 		return c.transmit(port, a, c.packet[:headroom+n])
 	case p[0]>>4 == 6:
 		return icmp.TooLong
@@ -307,7 +307,7 @@ func (c *Control) reach(port int, frame []byte, n int, a *fib.Adjacency) icmp.Re
 // sends none.
 func (c *Control) sendFragments(port int, a *fib.Adjacency, p wire.IPv4) (n int, ok bool) {
 	mtu := min(int(a.MTU), len(c.piece)-headroom)
-	if pieces(p, mtu) > c.router.Room(int(a.Port))-fragmentRoom {
+	if pieces(p, mtu) > c.router.Room(int(a.Port))-controlRoom {
 		return 0, false
 	}
 	split(c.piece[headroom:], p, mtu, func(b []byte) bool {
@@ -325,12 +325,9 @@ func (c *Control) transmit(port int, a *fib.Adjacency, b []byte) icmp.Reason {
 	if a.Family == 6 {
 		etherType = wire.TypeIPv6
 	}
-	hop := a.NeighborAddr()
-	if !hop.IsValid() {
-		hop = destination(b[headroom:])
-	}
+	hop := hopOf(a, b[headroom:])
 	switch {
-	case a.Action == fib.Glean || a.Action == fib.Resolve:
+	case unknown(a):
 		// It waits as packets do that came in, and is forwarded then.
 		wire.PutEthernet(b, c.spec.Ports[port].MAC, c.spec.Ports[port].MAC, etherType)
 		raiseTTL(b[headroom:])
@@ -349,6 +346,17 @@ func (c *Control) transmit(port int, a *fib.Adjacency, b []byte) icmp.Reason {
 		return icmp.Busy
 	}
 	return icmp.OK
+}
+
+// unknown reports whether the neighbor of a has to be found first.
+func unknown(a *fib.Adjacency) bool { return a.Action == fib.Glean || a.Action == fib.Resolve }
+
+// hopOf returns the neighbor to which a leads the packet ip.
+func hopOf(a *fib.Adjacency, ip []byte) netip.Addr {
+	if hop := a.NeighborAddr(); hop.IsValid() {
+		return hop
+	}
+	return destination(ip)
 }
 
 // raiseTTL adds to the TTL or hop limit of a packet of the router's own what

@@ -195,8 +195,8 @@ func TestFragments(t *testing.T) {
 	w := ctl.router.Workers()[0]
 	w.Step(0)
 	ctl.HandlePunts()
-	if room := ctl.router.Room(1); room < fragmentRoom || room >= fragmentRoom+4 {
-		t.Errorf("fragments left room for %d frames, want %d", room, fragmentRoom)
+	if room := ctl.router.Room(1); room < controlRoom || room >= controlRoom+4 {
+		t.Errorf("fragments left room for %d frames, want %d", room, controlRoom)
 	}
 	w.Step(0)
 	sent := len(ports[1].Transmit(0))

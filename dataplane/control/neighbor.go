@@ -3,7 +3,6 @@ package control
 import (
 	"net/netip"
 	"slices"
-	"sync/atomic"
 	"time"
 
 	"nmfwd/arp"
@@ -16,8 +15,14 @@ import (
 )
 
 const (
-	parkEach = 3    // packets that wait for one neighbor
-	parkAll  = 1024 // packets that wait for any
+	// How often packets of one source make control ask for another neighbor, so that
+	// a station that scans a network leaves questions to others.
+	scanEvery = 10 * time.Millisecond
+	scanBurst = 128
+
+	// releaseRoom is how many frames of the ring to a worker what waited leaves to
+	// others. The worker sends what is in it at once, by rings that may be as short.
+	releaseRoom = dataplane.InjectLen / 2
 
 	// commitEvery is the least time between two tables that differ in neighbors
 	// and routes of the system only, so that a flood of changes costs no more than
@@ -42,26 +47,31 @@ type System interface {
 
 // A resolution is what control does about neighbors, beside the table of them.
 type resolution struct {
-	system  System
-	waiting map[neigh.Key][]parkedPacket
-	parked  int // packets in waiting
+	system System
+	lot    lot
+	scans  [][dataplane.Sources]scan // by ingress port
 
-	fresh     map[neigh.Key]bool // known, but not published yet
-	changed   bool               // what changed in the RIB is not published yet
-	committed time.Duration      // when it was the last time
+	fresh     map[neigh.Key]neigh.Entry // known, but not published yet
+	changed   bool                      // what changed in the RIB is not published yet
+	committed time.Duration             // when it was the last time
 
 	announced []announcement // by port
-
-	// By ingress port, for others to read.
-	parkedAt    []atomic.Int64
-	discardedAt []atomic.Uint64
 }
 
-// A parkedPacket waits for its neighbor.
-type parkedPacket struct {
-	worker, port int // that it came in by
-	priority     uint16
-	frame        []byte
+// A scan limits the neighbors that packets of a class of sources make control ask
+// for.
+type scan struct {
+	limit dataplane.Bucket
+	last  neigh.Key
+}
+
+// take reports whether k may be asked for now.
+func (s *scan) take(now time.Duration, k neigh.Key) bool {
+	if k != s.last && !s.limit.Take(int64(now), int64(scanEvery), scanBurst) {
+		return false
+	}
+	s.last = k
+	return true
 }
 
 // An announcement says how often the addresses of a port are still announced,
@@ -73,8 +83,8 @@ type announcement struct {
 
 func newResolution(ports int) resolution {
 	return resolution{
-		waiting: map[neigh.Key][]parkedPacket{}, fresh: map[neigh.Key]bool{}, committed: -commitEvery,
-		announced: make([]announcement, ports), parkedAt: make([]atomic.Int64, ports), discardedAt: make([]atomic.Uint64, ports),
+		lot: newLot(ports), scans: make([][dataplane.Sources]scan, ports),
+		fresh: map[neigh.Key]neigh.Entry{}, committed: -commitEvery, announced: make([]announcement, ports),
 	}
 }
 
@@ -86,7 +96,8 @@ func (c *Control) FollowSystem(s System) { c.system = s }
 // to be found, and how many that waited, or came too late to, were given up. It
 // may be called from any goroutine.
 func (c *Control) Parked(port int) (now int, discarded uint64) {
-	return int(c.parkedAt[port].Load()), c.discardedAt[port].Load()
+	p := &c.lot.ports[port]
+	return int(p.waiting.Load()), p.discarded.Load()
 }
 
 // gateways returns the neighbors that routes go by.
@@ -135,32 +146,43 @@ func (c *Control) setNeighbor(rib *fib.RIB, e neigh.Entry) {
 	}
 }
 
-// unresolved takes a packet whose neighbor the worker did not know.
+// resolve takes a packet that a worker gave whose neighbor it did not know.
+func (c *Control) resolve(p dataplane.Punt) {
+	k := neigh.Key{Port: uint16(p.Out), Addr: p.Neighbor}
+	if e, ok := c.neighbors.Lookup(k.Port, k.Addr); !ok || e.State == neigh.Failed {
+		if !c.scans[p.Port][dataplane.SourceOf(packetOf(p.Frame))].take(c.now(), k) {
+			c.lot.discard(p.Port)
+			return
+		}
+	}
+	c.unresolved(p)
+}
+
+// unresolved takes a packet whose neighbor is not known to forwarding.
 func (c *Control) unresolved(p dataplane.Punt) {
 	k := neigh.Key{Port: uint16(p.Out), Addr: p.Neighbor}
 	switch c.neighbors.Use(c.now(), k) {
 	case neigh.Wait:
-		c.park(k, p)
+		c.lot.add(k, p)
 	case neigh.Forward:
-		// The worker went by a state of before. Once the new one is published,
-		// later packets of the flow may have left already.
-		c.act()
-		if c.fresh[k] {
-			c.park(k, p)
+		if _, ok := c.fresh[k]; ok {
+			c.lot.add(k, p)
 			return
 		}
-		c.discardedAt[p.Port].Add(1)
+		// The worker went by a state of before the one in use.
+		a := c.rib.Via(k.Port, k.Addr)
+		c.forward(&a, &parkedPacket{kind: p.Kind, worker: p.Worker, port: p.Port, priority: p.Priority, frame: p.Frame})
 	case neigh.NoAnswer:
 		c.unreachable(p.Port, p.Frame)
 	default:
-		c.discardedAt[p.Port].Add(1)
+		c.lot.discard(p.Port)
 	}
 }
 
 // unreachable gives up a packet, as it came in by port, because its neighbor does
 // not answer, and tells its source (RFC 1812, 4.3.3.1; RFC 4861, 7.2.2).
 func (c *Control) unreachable(port int, frame []byte) {
-	c.discardedAt[port].Add(1)
+	c.lot.discard(port)
 	ip, e := packetOf(frame), icmp.Error{Kind: icmp.HostUnreachable}
 	switch {
 	case c.spec.ICMP.Rate == 0:
@@ -170,39 +192,6 @@ func (c *Control) unreachable(port int, frame []byte) {
 	default:
 		c.tell(port, frame, e, netip.Addr{})
 	}
-}
-
-// park keeps a copy of a packet until k is known. When more wait for it than may,
-// the oldest gives way (RFC 4861, 7.2.2).
-func (c *Control) park(k neigh.Key, p dataplane.Punt) {
-	q := c.waiting[k]
-	switch {
-	case len(q) >= parkEach:
-		c.unpark(q[0])
-		c.discardedAt[q[0].port].Add(1)
-		q = q[1:]
-	case c.parked >= parkAll:
-		c.discardedAt[p.Port].Add(1)
-		return
-	}
-	c.waiting[k] = append(q, parkedPacket{p.Worker, p.Port, p.Priority, slices.Clone(p.Frame)})
-	c.parked++
-	c.parkedAt[p.Port].Add(1)
-}
-
-func (c *Control) unpark(p parkedPacket) {
-	c.parked--
-	c.parkedAt[p.port].Add(-1)
-}
-
-// take returns what waits for k, which does so no more.
-func (c *Control) take(k neigh.Key) []parkedPacket {
-	q := c.waiting[k]
-	delete(c.waiting, k)
-	for _, p := range q {
-		c.unpark(p)
-	}
-	return q
 }
 
 // settle does what the neighbor table wants done, and publishes what is new to
@@ -215,7 +204,9 @@ func (c *Control) settle(atOnce bool) {
 	c.tellHosts()
 }
 
-// act does what the neighbor table wants done.
+// act does what the neighbor table wants done. What that leads to, as an error to a
+// source that is not known, is queued in the table: nothing that act calls may
+// call it.
 func (c *Control) act() {
 	now := c.now()
 	for events := c.neighbors.Take(); len(events) > 0; events = c.neighbors.Take() {
@@ -233,13 +224,13 @@ func (c *Control) do(now time.Duration, e neigh.Event) {
 	case neigh.Verify:
 		c.verify(e.Key, e.MAC)
 	case neigh.Known:
-		if !e.Stale || len(c.waiting[e.Key]) == 0 {
+		if !e.Stale || c.lot.first(e.Key) == nil {
 			s := neigh.Reachable
 			if e.Stale {
 				s = neigh.Stale
 			}
-			c.setNeighbor(c.rib, neigh.Entry{Key: e.Key, MAC: e.MAC, State: s})
-			c.changed, c.fresh[e.Key] = true, true
+			c.fresh[e.Key] = neigh.Entry{Key: e.Key, MAC: e.MAC, State: s}
+			c.changed = true
 		} else { // what waits makes it one in use
 			c.neighbors.Use(now, e.Key)
 		}
@@ -247,12 +238,29 @@ func (c *Control) do(now time.Duration, e neigh.Event) {
 		if c.rib.RemoveNeighbor(e.Port, e.Addr) == nil {
 			c.changed = true
 		}
+		// What waits for one that was found, or is asked for again, goes on waiting;
+		// for one that gave way to others it does not.
+		_, found := c.fresh[e.Key]
+		_, asked := c.neighbors.Lookup(e.Port, e.Addr)
 		delete(c.fresh, e.Key)
-		for _, p := range c.take(e.Key) {
-			c.discardedAt[p.port].Add(1)
+		if c.lot.first(e.Key) == nil {
+			return
+		}
+		if found || asked {
+			if a := c.neighbors.Use(now, e.Key); a == neigh.Wait || a == neigh.Forward {
+				return
+			}
+		}
+		for p := c.lot.first(e.Key); p != nil; p = c.lot.first(e.Key) {
+			c.lot.giveUp(p)
 		}
 	case neigh.Unreachable:
-		for _, p := range c.take(e.Key) {
+		q := c.lot.queues[e.Key]
+		if q == nil {
+			return
+		}
+		for _, p := range slices.Clone(q.packets) {
+			c.lot.remove(p)
 			c.worker, c.priority = p.worker, p.priority
 			c.unreachable(p.port, p.frame)
 		}
@@ -276,39 +284,74 @@ func (c *Control) commit(now time.Duration) {
 // for neighbors that are known now leaves first, and so does what waited for one
 // that a group has found another for.
 func (c *Control) refresh(now time.Duration) {
-	c.fib = c.rib.Commit()
-	for k := range c.fresh {
-		if q := c.take(k); q != nil {
-			a := c.rib.Via(k.Port, k.Addr)
-			for _, p := range q {
-				c.forward(&a, p)
-			}
+	for k, e := range c.fresh {
+		c.setNeighbor(c.rib, e)
+		if !c.release(k) {
+			_ = c.rib.RemoveNeighbor(k.Port, k.Addr) // until the rest has left
 		}
 	}
-	clear(c.fresh)
-	c.changed, c.committed = false, now
+	c.fib = c.rib.Commit()
+	c.router.Punts(c.punt) // what came meanwhile is to leave before later packets, too
+	for k := range c.fresh {
+		if c.release(k) {
+			delete(c.fresh, k)
+		}
+	}
+	c.changed, c.committed = len(c.fresh) > 0, now
 	if len(c.fib.Groups) == 0 {
 		return
 	}
-	for k, q := range c.waiting {
-		c.waiting[k] = slices.DeleteFunc(q, func(p parkedPacket) bool {
+	for _, q := range c.lot.queues {
+		for _, p := range slices.Clone(q.packets) {
 			a := c.path(destination(packetOf(p.frame)), packetOf(p.frame))
-			if a.HeadLen == 0 {
-				return false
+			if a.HeadLen != 0 && c.room(a, p) {
+				c.lot.remove(p)
+				c.forward(a, p)
 			}
-			c.unpark(p)
-			c.forward(a, p)
-			return true
-		})
+		}
 	}
 }
 
-// forward sends a packet that waited.
-func (c *Control) forward(a *fib.Adjacency, p parkedPacket) {
-	frame := dataplane.Rewrite(a, p.frame)
-	if frame == nil || !c.router.InjectAs(p.worker, int(a.Port), frame, p.priority) {
-		c.discardedAt[p.port].Add(1)
+// release sends what waits for k, which is known, as far as there is room, and
+// reports whether that is all.
+func (c *Control) release(k neigh.Key) bool {
+	if c.lot.first(k) == nil {
+		return true
 	}
+	a := c.rib.Via(k.Port, k.Addr)
+	for p := c.lot.first(k); p != nil; p = c.lot.first(k) {
+		if !c.room(&a, p) {
+			return false
+		}
+		c.lot.remove(p)
+		c.forward(&a, p)
+	}
+	return true
+}
+
+// room reports whether the ring to the worker has room for p, to be sent by a, and
+// for others.
+func (c *Control) room(a *fib.Adjacency, p *parkedPacket) bool {
+	if p.tooLarge(a.MTU) {
+		return c.router.Room(int(a.Port))-releaseRoom >= min(p.fragments(int(a.MTU)), dataplane.InjectLen-releaseRoom)
+	}
+	return c.router.RoomAs(p.worker, int(a.Port)) > releaseRoom
+}
+
+// forward sends a packet that waited.
+func (c *Control) forward(a *fib.Adjacency, p *parkedPacket) {
+	ip := packetOf(p.frame)
+	if a.HeadLen != 0 && p.tooLarge(a.MTU) && ip[0]>>4 == 4 && !wire.IPv4(ip).DontFragment() {
+		c.worker, c.priority = p.worker, p.priority
+		if c.fragmentBy(a, p.port, ip, p.kind == dataplane.PuntFragment) {
+			return
+		}
+	} else if a.HeadLen != 0 && !p.tooLarge(a.MTU) {
+		if frame := dataplane.Rewrite(a, p.frame); frame != nil && c.router.InjectAs(p.worker, int(a.Port), frame, p.priority) {
+			return
+		}
+	}
+	c.lot.discard(p.port)
 }
 
 // ask asks the link, or the system, for k. A question that gets lost is asked

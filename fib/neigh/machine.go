@@ -16,7 +16,7 @@ const (
 	ReachableTime   = 30 * time.Second // REACHABLE_TIME: how long an answer holds, times minRandom to maxRandom
 	DelayFirstProbe = 5 * time.Second  // DELAY_FIRST_PROBE_TIME: how long a hint is waited for
 
-	FailedTime = 5 * time.Second  // how long it holds that there is no answer
+	FailedTime = 5 * time.Second  // how long it is remembered that there was no answer; a gateway is asked for again then
 	StaleTime  = 20 * time.Minute // how long a neighbor without packets is remembered (RFC 1122, 2.3.2.1)
 	SystemTime = 10 * time.Second // how long the system may take to find out a neighbor
 
@@ -53,10 +53,11 @@ type Event struct {
 }
 
 // Take returns what has to be done since the last call, in order. The result is
-// valid until the next call.
+// the caller's.
 func (t *Table) Take() []Event {
-	t.events, t.taken = t.taken[:0], t.events
-	return t.taken
+	events := t.events
+	t.events = nil
+	return events
 }
 
 func (t *Table) tell(e Event) { t.events = append(t.events, e) }
@@ -68,7 +69,7 @@ const (
 	Refused  Answer = iota // nothing: no such neighbor, or there are too many unknown ones
 	Wait                   // keep it: the neighbor is asked for
 	Forward                // send it
-	NoAnswer               // give it up: the neighbor did not answer a short time ago
+	NoAnswer               // give it up: the neighbor did not answer, and too many are asked for to ask again
 )
 
 var answerNames = [...]string{"refused", "wait", "forward", "no answer"}
@@ -98,8 +99,13 @@ func (t *Table) Use(now time.Duration, k Key) Answer {
 	switch e.State {
 	case Incomplete:
 		return Wait
-	case Failed:
-		return NoAnswer
+	case Failed: // the last question was a RetransTimer ago: asked anew it gets no more of them
+		if !t.mayAsk(now, k.Port) {
+			return NoAnswer
+		}
+		e.asks = 0
+		t.ask(now, e)
+		return Wait
 	case Stale:
 		t.delay(now, e)
 	}
@@ -221,7 +227,8 @@ type Update struct {
 }
 
 // Follow takes what the system says. A neighbor that the system asks for by
-// itself is none of the table's.
+// itself is none of the table's. One that fails after it was known is forgotten:
+// the system asks anew for the next packet, and so does the table.
 func (t *Table) Follow(now time.Duration, u Update) {
 	t.now = now
 	k, mac, s := u.Key, u.MAC, u.State
@@ -246,7 +253,14 @@ func (t *Table) Follow(now time.Duration, u Update) {
 	case Incomplete:
 		t.enter(e, Incomplete, now+SystemTime)
 	case Failed:
-		t.fail(now, e)
+		switch {
+		case !e.unanswered():
+			t.forget(now, k)
+		case e.State == Incomplete && now < e.since+RetransTimer && e.asks < MaxSolicit:
+			t.askAnew(now, e) // nobody could have answered yet: somebody made it forget the question
+		default:
+			t.fail(now, e)
+		}
 	case Stale:
 		e.MAC = mac
 		t.stale(now, e)
@@ -259,14 +273,26 @@ func (t *Table) Follow(now time.Duration, u Update) {
 	}
 }
 
-// forget takes word that the system has forgotten k.
+// forget takes word that the system has forgotten k. It has forgotten questions
+// for k too.
 func (t *Table) forget(now time.Duration, k Key) {
 	switch e := t.entries[k]; {
-	case e == nil, e.State == Static, e.unanswered():
-	case e.kept: // to be asked for again, but not at once: the system may have a reason
-		t.fail(now, e)
+	case e == nil, e.State == Static, e.State == Failed && e.kept:
+	case e.State == Incomplete, e.kept:
+		e.asks = 0
+		t.askAnew(now, e)
 	default:
 		t.remove(e)
+	}
+}
+
+// askAnew has the system asked again for e. What is forgotten again and again
+// gets no more questions than others.
+func (t *Table) askAnew(now time.Duration, e *entry) {
+	if t.mayAsk(now, e.Port) {
+		t.ask(now, e)
+	} else {
+		t.fail(now, e)
 	}
 }
 
@@ -290,7 +316,12 @@ func (t *Table) expire(now time.Duration, e *entry) {
 	system := t.ports[e.Port].source == System
 	switch {
 	case e.State == Incomplete && !system && e.asks < MaxSolicit:
-		t.ask(now, e)
+		if e.kept || t.mayAsk(now, e.Port) {
+			t.ask(now, e)
+		} else { // as if the question was lost
+			e.asks++
+			t.enter(e, Incomplete, now+RetransTimer)
+		}
 	case e.State == Incomplete:
 		t.fail(now, e)
 	case e.State == Reachable, system && e.State == Delay, system && e.State == Probe:
@@ -314,12 +345,9 @@ func (t *Table) ask(now time.Duration, e *entry) {
 	if t.ports[e.Port].source == System {
 		wait = SystemTime
 	}
-	again := e.asks > 0
 	e.asks++
 	t.enter(e, Incomplete, now+wait)
-	if !again || e.kept || t.mayAsk(now, e.Port) {
-		t.tell(Event{Kind: Ask, Key: e.Key})
-	}
+	t.tell(Event{Kind: Ask, Key: e.Key})
 }
 
 func (t *Table) probe(now time.Duration, e *entry) {
@@ -374,22 +402,16 @@ func (t *Table) fail(now time.Duration, e *entry) {
 // enter puts e into a state, which ends by itself at a time, or never if that
 // is 0, and tells forwarding what is different.
 func (t *Table) enter(e *entry, s State, until time.Duration) {
-	p := &t.ports[e.Port]
 	t.count(e, -1)
-	if e.unanswered() {
-		p.unanswered--
-	}
 	e.since = t.now
 	if e.State = s; s != Incomplete && s != Probe && s != Failed {
 		e.asks = 0
 	}
 	t.count(e, 1)
-	if e.unanswered() {
-		p.unanswered++
-	}
-	c := classNone
+	c := classUsed
 	switch {
-	case e.kept:
+	case e.kept, s == Static:
+		c = classNone
 	case s == Failed:
 		c = classFailed
 	case s == Incomplete:
@@ -415,15 +437,13 @@ func (t *Table) enter(e *entry, s State, until time.Duration) {
 
 // createUnanswered is create for a neighbor that is asked for.
 func (t *Table) createUnanswered(k Key) *entry {
-	if p := &t.ports[k.Port]; p.unanswered >= MaxUnanswered {
-		old := p.old[classFailed].first()
-		if old == nil {
-			old = p.old[classIncomplete].first()
+	p := &t.ports[k.Port]
+	if failed, asked := &p.old[classFailed], &p.old[classIncomplete]; failed.n+asked.n >= MaxUnanswered {
+		if old := failed.first(); old != nil {
+			t.remove(old)
+		} else {
+			t.remove(asked.first())
 		}
-		if old == nil {
-			return nil
-		}
-		t.remove(old)
 	}
 	return t.create(k)
 }

@@ -17,9 +17,10 @@ import (
 
 // Limits.
 const (
-	// MaxUnanswered is how many neighbors of a port may be unknown at a time:
-	// asked for and without an answer. When there are more, the oldest is
-	// forgotten. It keeps a scan of addresses out of the rest of the table.
+	// MaxUnanswered is how many neighbors of a port may be unknown at a time,
+	// gateways aside: asked for and without an answer. When there are more, the
+	// oldest is forgotten. It keeps a scan of addresses out of the rest of the
+	// table.
 	MaxUnanswered = 1024
 
 	// AskRate and AskBurst limit the questions for unknown neighbors that a
@@ -38,28 +39,34 @@ type Table struct {
 	ports     []portTable
 	timers    timers
 	events    []Event
-	taken     []Event                    // given out by Take
 	counts    [2][NumStates]atomic.Int64 // by familyIndex
 	conflicts [][numConflicts]atomic.Uint64
 }
 
 // A portTable is the part of a Table for one port.
 type portTable struct {
-	source     Source
-	entries    int
-	unanswered int
-	old        [numClasses]list // what may be forgotten, oldest first
-	asks       float64          // questions that may be sent
-	askedAt    time.Duration    // when asks was right
+	source  Source
+	old     [numClasses]list // what may be forgotten, oldest first
+	asks    float64          // questions that may be sent
+	askedAt time.Duration    // when asks was right
+}
+
+// held returns how many entries of the port are in the first classes.
+func (p *portTable) held(classes int) (n int) {
+	for c := range classes {
+		n += p.old[c].n
+	}
+	return n
 }
 
 // The classes of entries that may be forgotten for others, first ones first.
 const (
 	classFailed = iota
-	classIncomplete
 	classStale
+	classIncomplete
+	classUsed // only for a port that holds less
 	numClasses
-	classNone = numClasses // never
+	classNone = numClasses // never: static ones, gateways
 )
 
 // An entry is a neighbor with what the state machine needs.
@@ -75,8 +82,8 @@ type entry struct {
 	toldMAC   wire.MAC // what it knows
 	toldStale bool
 
-	class      int
-	prev, next *entry // in the list of the class
+	class      int    // one of the port's lists, classNone for none
+	prev, next *entry // in it
 }
 
 // New returns an empty table that holds at most max entries, for the ports
@@ -170,7 +177,7 @@ func (t *Table) Replace(static map[Key]wire.MAC, max int) error {
 		e.MAC = mac
 		t.enter(e, Static, 0)
 	}
-	for len(t.entries) > max && t.evict() {
+	for len(t.entries) > max && t.evict(nobody) {
 	}
 	for _, e := range t.entries {
 		if len(t.entries) <= max {
@@ -218,7 +225,7 @@ func (t *Table) check(k Key, mac wire.MAC) error {
 // create returns a new entry, or nil when the table is full of entries that are
 // better.
 func (t *Table) create(k Key) *entry {
-	if len(t.entries) >= t.max && !t.evict() {
+	if len(t.entries) >= t.max && !t.evict(int(k.Port)) {
 		return nil
 	}
 	return t.insert(k)
@@ -227,9 +234,6 @@ func (t *Table) create(k Key) *entry {
 func (t *Table) insert(k Key) *entry {
 	e := &entry{Entry: Entry{Key: k}, timer: -1, class: classNone}
 	t.entries[k] = e
-	p := &t.ports[k.Port]
-	p.entries++
-	p.unanswered++ // for the state is Incomplete
 	t.count(e, 1)
 	return e
 }
@@ -238,34 +242,56 @@ func (t *Table) count(e *entry, n int64) {
 	t.counts[familyIndex(e.Addr.Is6())][e.State].Add(n)
 }
 
-// evict forgets the least useful entry, the oldest of the port that has most
-// entries, so that no port fills the table at the cost of others. It reports
-// whether there was one.
-func (t *Table) evict() bool {
-	for c := range numClasses {
-		var most *portTable
-		for i := range t.ports {
-			if p := &t.ports[i]; p.old[c].first() != nil && (most == nil || p.entries > most.entries) {
-				most = p
-			}
-		}
-		if most != nil {
-			t.remove(most.old[c].first())
-			return true
+// nobody is no port.
+const nobody = -1
+
+// evict forgets an entry for one more of a port, or for nobody's, and reports
+// whether there was one. The port that holds most gives way first, so that none
+// fills the table at the cost of others: what failed, what is stale, what is asked
+// for, and only for a port that holds less what is in use; each time the oldest.
+// When the port itself holds most and uses all of it, others give what they do
+// not use or ask for.
+func (t *Table) evict(port int) bool {
+	most := t.most(port, numClasses)
+	if most != nil && port != nobody && most == &t.ports[port] && most.held(classUsed) == 0 {
+		most = t.most(port, classIncomplete)
+	}
+	if most == nil {
+		return false
+	}
+	for c := range most.old {
+		if e := most.old[c].first(); e != nil {
+			t.remove(e)
+			break
 		}
 	}
-	return false
+	return true
+}
+
+// most returns the port that holds most, where one more is to be port's, of those
+// that hold something of the first classes; nil for none.
+func (t *Table) most(port, classes int) (most *portTable) {
+	held := 0
+	for i := range t.ports {
+		p := &t.ports[i]
+		if p.held(classes) == 0 {
+			continue
+		}
+		n := p.held(numClasses)
+		if i == port {
+			n++
+		}
+		if n > held || n == held && i == port {
+			most, held = p, n
+		}
+	}
+	return most
 }
 
 // remove forgets e.
 func (t *Table) remove(e *entry) {
 	t.schedule(e, 0)
 	t.classify(e, classNone)
-	p := &t.ports[e.Port]
-	p.entries--
-	if e.unanswered() {
-		p.unanswered--
-	}
 	t.count(e, -1)
 	delete(t.entries, e.Key)
 	if e.told || e.State == Incomplete {
@@ -278,7 +304,7 @@ func (e *entry) unanswered() bool { return e.State == Incomplete || e.State == F
 // classify puts e at the end of the list of class c.
 func (t *Table) classify(e *entry, c int) {
 	if e.class != classNone {
-		e.unlink()
+		t.ports[e.Port].old[e.class].remove(e)
 	}
 	if e.class = c; c != classNone {
 		t.ports[e.Port].old[c].append(e)
@@ -300,12 +326,15 @@ func (t *Table) schedule(e *entry, at time.Duration) {
 }
 
 // A list is a ring of entries around a head that is none.
-type list struct{ head entry }
+type list struct {
+	head entry
+	n    int
+}
 
 func (l *list) init() { l.head.prev, l.head.next = &l.head, &l.head }
 
 func (l *list) first() *entry {
-	if l.head.next == &l.head {
+	if l.n == 0 {
 		return nil
 	}
 	return l.head.next
@@ -314,11 +343,13 @@ func (l *list) first() *entry {
 func (l *list) append(e *entry) {
 	e.prev, e.next = l.head.prev, &l.head
 	e.prev.next, e.next.prev = e, e
+	l.n++
 }
 
-func (e *entry) unlink() {
+func (l *list) remove(e *entry) {
 	e.prev.next, e.next.prev = e.next, e.prev
 	e.prev, e.next = nil, nil
+	l.n--
 }
 
 // timers are the entries to which something happens by itself, as a heap: the

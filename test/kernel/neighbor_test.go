@@ -4,6 +4,7 @@ package kernel
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net"
 	"strings"
@@ -109,4 +110,50 @@ func TestNeighbors(t *testing.T) {
 			b.stop()
 		})
 	}
+}
+
+// TestFlushed: the kernel is made to forget its neighbors ten times a second while
+// echo requests and replies come, a hundred a second, and then packets one way, a
+// thousand a second. None is lost, as none is by the kernel itself.
+func TestFlushed(t *testing.T) {
+	b := startBed(t, newLab(t, 2, 2), unconfigured(t, "on"))
+	flush := func() {
+		t.Helper()
+		for _, port := range []string{apu2.IGB1, apu2.IGB2} {
+			// It fails when they come back faster than it goes round, which is as well.
+			if _, err := b.Router.Output(t.Context(), "ip", "neigh", "flush", "dev", port); err != nil && !strings.Contains(err.Error(), "Flush not complete") {
+				t.Fatal(err)
+			}
+		}
+	}
+	for _, f := range families {
+		eventually(t, func() error { return b.ping(b.Generator, apu2.ReceiverAddrs[f.index].Addr(), 56) })
+		pinged := make(chan error, 1)
+		go func() {
+			out, err := b.Generator.Output(t.Context(), "ping", "-n", "-q", "-i", "0.01", "-c", "300", "-W", "10", apu2.ReceiverAddrs[f.index].Addr().String())
+			if err == nil && !strings.Contains(out, " 0% packet loss") || strings.Contains(out, "error") {
+				err = errors.New(out)
+			}
+			pinged <- err
+		}()
+		for going := true; going; {
+			flush()
+			select {
+			case err := <-pinged:
+				if going = false; err != nil {
+					t.Errorf("%s: %v", f.name, err)
+				}
+			case <-time.After(100 * time.Millisecond):
+			}
+		}
+		flow := b.send(4+2*f.index, 1000, 0)
+		for range 30 {
+			flow.more(100)
+			flush()
+		}
+		flow.more(100)
+		flow.endWithoutLoss()
+	}
+	b.settle("multicast", "link_local", "router_alert")
+	b.stop()
 }
