@@ -7,6 +7,8 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"nmfwd/config/syntax"
 )
 
 // The numbers of the tests below are those of the table of known faults of
@@ -207,8 +209,8 @@ func TestX(t *testing.T) {
 		{"X17 MTU of a port", "port igb1 10.0.0.1/24 mtu 1500\nroute 10.9.0.0/16 on igb1 mtu 1501\n", "", "2:1: MTU 1501 of route 10.9.0.0/16 is more than the 1500 of igb1", 1},
 		{"X17 MTU of nothing", "route 10.9.0.0/16 blackhole mtu 1501\n", "", "1:29: the MTU has no effect", 1},
 		{"X18 recursive", port + route + "route 192.0.2.0/24 via 10.0.0.1\n", "3:24: gateway 10.0.0.1 is in no connected network", "", 0},
-		{"long line", port + "#" + strings.Repeat("x", maxLine-1) + "\n" + route, "", "", 1},
-		{"longer line", port + "#" + strings.Repeat("x", maxLine) + "\n", "2:1: longer than 65535 bytes", "", 0},
+		{"long line", port + "#" + strings.Repeat("x", syntax.MaxLine-1) + "\n" + route, "", "", 1},
+		{"longer line", port + "#" + strings.Repeat("x", syntax.MaxLine) + "\n", "2:1: longer than 65535 bytes", "", 0},
 		{"long word", port + "route " + strings.Repeat("x", 60000) + "\n", `2:7: xxxx"... is not an address`, "", 0},
 		{"too many gateways", port + "route 10.0.0.0/8" + func() (s string) {
 			for i := range maxHops + 1 {

@@ -3,6 +3,8 @@ package config
 import (
 	"fmt"
 	"slices"
+
+	"nmfwd/config/syntax"
 )
 
 // NeedsRestart returns what differs between a running configuration and a new
@@ -13,7 +15,7 @@ import (
 func NeedsRestart(running, next *Config) []Error {
 	var errs []Error
 	add := func(at Pos, format string, args ...any) {
-		errs = append(errs, Error{at, fmt.Sprintf(format, args...) + " needs a restart"})
+		errs = append(errs, Error{Pos: at, Msg: fmt.Sprintf(format, args...) + " needs a restart"})
 	}
 	for i := range next.Ports {
 		p := &next.Ports[i]
@@ -59,7 +61,7 @@ func NeedsRestart(running, next *Config) []Error {
 	if running.Control != next.Control {
 		add(either(next.controlPos, running.controlPos), "a change of listen control")
 	}
-	sortErrors(errs, append(slices.Clip(next.files), running.files...))
+	syntax.SortErrors(errs, append(slices.Clip(next.files), running.files...))
 	return errs
 }
 

@@ -7,7 +7,7 @@
 // data, owned by whoever loaded it; the package keeps no state and, apart from
 // the files that Load is told to read, touches nothing.
 //
-// ImportRC turns the rc.conf(5) of FreeBSD into routes.conf.
+// Package rcconf beside it turns the rc.conf(5) of FreeBSD into routes.conf.
 //
 // # What is checked
 //
@@ -27,6 +27,15 @@ import (
 	"net"
 	"net/netip"
 	"unique"
+
+	"nmfwd/config/syntax"
+)
+
+// What [syntax] says of places and errors is part of this package's own.
+type (
+	Pos    = syntax.Pos
+	Error  = syntax.Error
+	Errors = syntax.Errors
 )
 
 // A Config is what a routes.conf and the files that it includes say.
@@ -240,7 +249,7 @@ func (c *Config) Devices() []Port { return c.Ports[:len(c.Ports)-len(c.VLANs)] }
 // Port returns the index in Ports of the port called name, with or without
 // "netmap:", or -1.
 func (c *Config) Port(name string) int {
-	name = canonicalName(name)
+	name = syntax.CanonicalName(name)
 	for i := range c.Ports {
 		if c.Ports[i].Name == name {
 			return i

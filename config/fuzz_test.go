@@ -5,8 +5,6 @@ import (
 	"errors"
 	"reflect"
 	"testing"
-
-	"golang.org/x/tools/txtar"
 )
 
 // FuzzParse checks that no text makes Parse panic, that errors have places in
@@ -47,28 +45,5 @@ func FuzzParse(f *testing.F) {
 		if after := bare(c); !reflect.DeepEqual(after, before) {
 			t.Fatalf("resolved again: got %+v, want %+v", after, before)
 		}
-	})
-}
-
-// FuzzImportRC checks that no text makes ImportRC panic or return a text that
-// has errors.
-func FuzzImportRC(f *testing.F) {
-	for _, name := range []string{"apu2-sysrc", "apu1-rcconf", "ifconfig", "vlans", "routes", "shell"} {
-		ar, err := txtar.ParseFile("testdata/import/" + name + ".txtar")
-		if err != nil {
-			f.Fatal(err)
-		}
-		f.Add(ar.Files[0].Data)
-	}
-	f.Fuzz(func(t *testing.T, data []byte) {
-		text, _, err := ImportRC("f", data)
-		if err != nil {
-			return
-		}
-		c, err := Parse("routes.conf", text)
-		if err != nil {
-			t.Fatalf("%s%v", text, err)
-		}
-		roundTrip(t, c)
 	})
 }

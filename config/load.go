@@ -11,6 +11,8 @@ import (
 	"slices"
 	"strings"
 	"time"
+
+	"nmfwd/config/syntax"
 )
 
 // Bounds of included files. Only files that are read again and again can be many
@@ -89,7 +91,7 @@ func LoadContext(ctx context.Context, path string) (*Config, error) {
 	p.files = []sourceFile{{path, info}}
 	p.read.note(info)
 	p.text(path, src)
-	p.warnWritable(Pos{p.file, 1, 1}, path, info)
+	p.warnWritable(syntax.At(p.file, 1, 1), path, info)
 	if err := ctx.Err(); err != nil {
 		return nil, err
 	}
@@ -141,7 +143,7 @@ func fileType(m fs.FileMode) string {
 // warnWritable warns of a file that everyone may change.
 func (p *parser) warnWritable(at Pos, path string, info fs.FileInfo) {
 	if info.Mode().Perm()&0o002 != 0 {
-		p.cfg.Warnings = append(p.cfg.Warnings, Error{at, fmt.Sprintf("%s is writable by everyone: chmod o-w", quote(path))})
+		p.cfg.Warnings = append(p.cfg.Warnings, Error{Pos: at, Msg: fmt.Sprintf("%s is writable by everyone: chmod o-w", syntax.Quote(path))})
 	}
 }
 
@@ -170,7 +172,7 @@ func (p *parser) include() {
 		}
 		var err error
 		if paths, err = filepath.Glob(full); err != nil {
-			p.fail(1, fmt.Sprintf("%s is not a pattern", quote(pattern)))
+			p.fail(1, fmt.Sprintf("%s is not a pattern", syntax.Quote(pattern)))
 			return
 		}
 		if !strings.HasPrefix(filepath.Base(pattern), ".") {
@@ -178,7 +180,7 @@ func (p *parser) include() {
 		}
 		slices.Sort(paths)
 		if len(paths) == 0 {
-			p.warn(p.words[1].col, fmt.Sprintf("no file matches %s", quote(pattern)))
+			p.warn(p.words[1].col, fmt.Sprintf("no file matches %s", syntax.Quote(pattern)))
 		}
 	} else if filepath.IsAbs(pattern) {
 		paths = []string{pattern}
@@ -202,18 +204,18 @@ func (p *parser) includeFile(at Pos, path string) {
 	if info, err := os.Stat(path); err == nil { // before reading what may be large
 		for _, f := range p.files {
 			if os.SameFile(f.info, info) {
-				p.errs = append(p.errs, Error{at, fmt.Sprintf("include loop: %s is being read", quote(path))})
+				p.errs = append(p.errs, Error{Pos: at, Msg: fmt.Sprintf("include loop: %s is being read", syntax.Quote(path))})
 				return
 			}
 		}
 	}
 	src, info, err := readFile(path)
 	if err != nil {
-		p.errs = append(p.errs, Error{at, "include: " + err.Error()})
+		p.errs = append(p.errs, Error{Pos: at, Msg: "include: " + err.Error()})
 		return
 	}
 	if wrong := p.read.note(info); wrong != "" {
-		p.errs = append(p.errs, Error{at, fmt.Sprintf("%s: %s is too much", wrong, quote(path))})
+		p.errs = append(p.errs, Error{Pos: at, Msg: fmt.Sprintf("%s: %s is too much", wrong, syntax.Quote(path))})
 		p.read.stopped = true
 		return
 	}

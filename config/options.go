@@ -5,6 +5,8 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+
+	"nmfwd/config/syntax"
 )
 
 // Bounds of option values.
@@ -62,7 +64,7 @@ var options = [optionCount]option{
 	{"require", wordOption(func(o *Options) *Require { return &o.Require }, requireNames),
 		func(o *Options) string { return o.Require.String() }},
 	{"neighbors", func(o *Options, s string) (wrong string) {
-		o.Neighbors, wrong = number(s, 1, maxNeighbors)
+		o.Neighbors, wrong = syntax.Number(s, 1, maxNeighbors)
 		return wrong
 	}, func(o *Options) string { return strconv.Itoa(o.Neighbors) }},
 	{"routes", wordOption(func(o *Options) *RouteSource { return &o.Routes }, routesNames),
@@ -94,7 +96,7 @@ func intOption(field func(*Options) *int, low, high int) func(*Options, string) 
 			*field(o) = 0
 			return ""
 		}
-		*field(o), wrong = number(s, low, high)
+		*field(o), wrong = syntax.Number(s, low, high)
 		return orAuto(wrong)
 	}
 }
@@ -102,7 +104,7 @@ func intOption(field func(*Options) *int, low, high int) func(*Options, string) 
 // wordOption returns a parser of one of names, whose index is the value.
 func wordOption[T ~uint8](field func(*Options) *T, names []string) func(*Options, string) string {
 	return func(o *Options, s string) string {
-		i, wrong := oneOf(s, names)
+		i, wrong := syntax.OneOf(s, names)
 		*field(o) = T(i)
 		return wrong
 	}
@@ -130,12 +132,12 @@ func rate(s string) (int, string) {
 		return 0, ""
 	}
 	d, ok := strings.CutSuffix(s, "/s")
-	n, wrong := number(d, 1, maxICMPRate)
+	n, wrong := syntax.Number(d, 1, maxICMPRate)
 	switch {
 	case wrong != "":
-		return 0, fmt.Sprintf("%s is not a rate from 1/s to %d/s, nor off", quote(s), maxICMPRate)
+		return 0, fmt.Sprintf("%s is not a rate from 1/s to %d/s, nor off", syntax.Quote(s), maxICMPRate)
 	case !ok:
-		return 0, fmt.Sprintf("%s has no unit: write %d/s", quote(s), n)
+		return 0, fmt.Sprintf("%s has no unit: write %d/s", syntax.Quote(s), n)
 	}
 	return n, ""
 }
@@ -145,9 +147,9 @@ func bufferSize(s string) (int, string) {
 	if s == "auto" {
 		return 0, ""
 	}
-	n, wrong := number(s, minBufferSize, maxBufferSize)
+	n, wrong := syntax.Number(s, minBufferSize, maxBufferSize)
 	if wrong == "" && n%64 != 0 {
-		wrong = fmt.Sprintf("%s is not a multiple of 64", quote(s))
+		wrong = fmt.Sprintf("%s is not a multiple of 64", syntax.Quote(s))
 	}
 	return n, orAuto(wrong)
 }
@@ -163,17 +165,17 @@ func cpuSet(s string) ([]int, string) {
 		if !ok {
 			last = first
 		}
-		low, wrong := number(first, 0, maxCPU)
-		high, also := number(last, 0, maxCPU)
+		low, wrong := syntax.Number(first, 0, maxCPU)
+		high, also := syntax.Number(last, 0, maxCPU)
 		if wrong != "" || also != "" {
-			return nil, fmt.Sprintf("%s is not a set of CPUs from 0 to %d such as 1-3,5, nor auto", quote(s), maxCPU)
+			return nil, fmt.Sprintf("%s is not a set of CPUs from 0 to %d such as 1-3,5, nor auto", syntax.Quote(s), maxCPU)
 		}
 		if high < low {
-			return nil, fmt.Sprintf("%s has a range that falls: write %d-%d", quote(s), high, low)
+			return nil, fmt.Sprintf("%s has a range that falls: write %d-%d", syntax.Quote(s), high, low)
 		}
 		for c := low; c <= high; c++ {
 			if slices.Contains(cpus, c) {
-				return nil, fmt.Sprintf("%s has CPU %d twice", quote(s), c)
+				return nil, fmt.Sprintf("%s has CPU %d twice", syntax.Quote(s), c)
 			}
 			cpus = append(cpus, c)
 		}

@@ -8,6 +8,9 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"unique"
+
+	"nmfwd/config/syntax"
 )
 
 // lab is the configuration of the APU2 lab, as String prints it.
@@ -100,7 +103,7 @@ func bare(c *Config) any {
 	n.metricsPos, n.controlPos = Pos{}, Pos{}
 	for i := range n.Options.at {
 		if n.Options.at[i].Valid() {
-			n.Options.at[i] = Pos{line: 1}
+			n.Options.at[i] = syntax.At(unique.Make(""), 1, 1)
 		}
 	}
 	n.Ports = slices.Clone(c.Ports)

@@ -7,6 +7,8 @@ import (
 	"net"
 	"net/netip"
 	"slices"
+
+	"nmfwd/config/syntax"
 )
 
 // Resolve gives ports with AddrKernel the addresses that addrs returns for
@@ -44,7 +46,7 @@ func (c *Config) Resolve(addrs func(port string) ([]netip.Prefix, error)) error 
 		return errors.Join(failed...)
 	}
 	if errs := c.check(complete); len(errs) > 0 {
-		sortErrors(errs, c.files)
+		syntax.SortErrors(errs, c.files)
 		return Errors(errs)
 	}
 	return nil
@@ -77,7 +79,7 @@ func (c *Config) check(complete bool) []Error {
 				continue // as the route before
 			}
 			if wrong := k.hop(h, r); wrong != "" {
-				k.errorAt(r.Pos.plus(h.off), wrong)
+				k.errorAt(r.Pos.Plus(h.off), wrong)
 				continue
 			}
 			last = h
@@ -86,23 +88,17 @@ func (c *Config) check(complete bool) []Error {
 	for i := range c.Neighbors {
 		n := &c.Neighbors[i]
 		if wrong := k.neighbor(n); wrong != "" {
-			k.errorAt(n.Pos.plus(n.off), wrong)
+			k.errorAt(n.Pos.Plus(n.off), wrong)
 		}
 	}
-	sortErrors(c.Warnings, c.files)
+	syntax.SortErrors(c.Warnings, c.files)
 	return k.errs
 }
 
-// plus returns the place off bytes further on the line.
-func (p Pos) plus(off uint16) Pos {
-	p.col += off
-	return p
-}
-
-func (k *checker) errorAt(at Pos, msg string) { k.errs = append(k.errs, Error{at, msg}) }
+func (k *checker) errorAt(at Pos, msg string) { k.errs = append(k.errs, Error{Pos: at, Msg: msg}) }
 
 func (k *checker) warn(at Pos, msg string) {
-	k.c.Warnings = append(k.c.Warnings, Error{at, msg})
+	k.c.Warnings = append(k.c.Warnings, Error{Pos: at, Msg: msg})
 }
 
 // place returns where address i of the port is written: in the port line as a
@@ -216,7 +212,7 @@ func (k *checker) route(r *Route) {
 		if port, ok := k.own[r.Prefix.Addr()]; ok {
 			k.warn(r.Pos, fmt.Sprintf("route %s is to an address of %s, which comes first", r.Prefix, k.c.Ports[port].Name))
 		} else if n, _, ok := k.network(r.Prefix.Addr()); ok {
-			if own := notHost(n, r.Prefix.Addr()); own != "" {
+			if own := syntax.NotHost(n, r.Prefix.Addr()); own != "" {
 				k.warn(r.Pos, fmt.Sprintf("route %s has no effect: it is to %s", r.Prefix, own))
 			}
 		}
@@ -289,7 +285,7 @@ func (k *checker) station(what string, a netip.Addr, on int) (port int, wrong st
 	case on >= 0 && on != port:
 		return on, fmt.Sprintf("%s %s is not on %s: its network %s is on %s", what, a, k.c.Ports[on].Name, n, k.c.Ports[port].Name)
 	}
-	if bad := notHost(n, a); bad != "" {
+	if bad := syntax.NotHost(n, a); bad != "" {
 		return port, fmt.Sprintf("%s %s is %s", what, a, bad)
 	}
 	return port, ""

@@ -13,6 +13,7 @@ import (
 
 	"nmfwd/cmd/nmfwd/show"
 	"nmfwd/config"
+	"nmfwd/config/rcconf"
 	"nmfwd/dataplane/netmap"
 )
 
@@ -159,7 +160,7 @@ func (c *importRC) Run() error {
 	if err != nil {
 		return coded{exNoInput, err}
 	}
-	text, warnings, err := config.ImportRC(c.File, data)
+	text, warnings, err := rcconf.Import(c.File, data)
 	if err != nil {
 		return err
 	}

@@ -21,7 +21,10 @@ const module = "nmfwd"
 // may lists, for each package, which others of the module it may import. What
 // is not listed here is a command, a test or a benchmark: it may import all.
 var may = map[string][]string{
-	"config":                {},
+	"config":                {"config/foreign", "config/syntax"},
+	"config/foreign":        {"config/syntax"},
+	"config/rcconf":         {"config", "config/foreign", "config/syntax"},
+	"config/syntax":         {},
 	"dataplane/wire":        {},
 	"fib":                   {"dataplane/wire"},
 	"fib/neigh":             {"fib", "dataplane/wire"},

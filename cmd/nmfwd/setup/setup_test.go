@@ -14,6 +14,7 @@ import (
 	"testing"
 
 	"nmfwd/config"
+	"nmfwd/config/rcconf"
 	"nmfwd/dataplane"
 	"nmfwd/dataplane/control"
 	"nmfwd/dataplane/memport"
@@ -70,7 +71,7 @@ func TestImported(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			text, warnings, err := config.ImportRC(name+".rc", rc)
+			text, warnings, err := rcconf.Import(name+".rc", rc)
 			if err != nil || len(warnings) > 0 {
 				t.Fatalf("got error %v, warnings %v", err, warnings)
 			}

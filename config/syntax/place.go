@@ -1,4 +1,4 @@
-package config
+package syntax
 
 import (
 	"cmp"
@@ -8,7 +8,13 @@ import (
 	"unique"
 )
 
-// Pos is a place in a file. The zero Pos is no place. Two places are equal when
+// Bounds of the language.
+const (
+	MaxLine = 65535 // bytes
+	MaxVLAN = 4094  // IEEE 802.1Q: 0 means no VLAN, 4095 is reserved
+)
+
+// A Pos is a place in a file. The zero Pos is no place. Two places are equal when
 // they name the same file, line and column, whichever Config they come from.
 type Pos struct {
 	file unique.Handle[string]
@@ -16,9 +22,15 @@ type Pos struct {
 	col  uint16
 }
 
-// pos returns the place of a column in a line, both counted from 1.
-func pos(file unique.Handle[string], line, col int) Pos {
-	return Pos{file, uint32(line), uint16(min(col, maxLine))}
+// At returns the place of a column in a line, both counted from 1.
+func At(file unique.Handle[string], line, col int) Pos {
+	return Pos{file, uint32(line), uint16(min(col, MaxLine))}
+}
+
+// Plus returns the place off bytes further on the line.
+func (p Pos) Plus(off uint16) Pos {
+	p.col += off
+	return p
 }
 
 // Valid reports whether p is a place at all.
@@ -80,8 +92,8 @@ func (e Errors) Error() string {
 	return b.String()
 }
 
-// sortErrors orders e by file, as first read, line and column.
-func sortErrors(e []Error, files []unique.Handle[string]) {
+// SortErrors orders e by file, as first read, line and column.
+func SortErrors(e []Error, files []unique.Handle[string]) {
 	order := make(map[unique.Handle[string]]int, len(files))
 	for i, f := range files {
 		if _, ok := order[f]; !ok {

@@ -1,4 +1,4 @@
-package config
+package rcconf
 
 import (
 	"cmp"
@@ -10,9 +10,13 @@ import (
 	"strings"
 	"unicode/utf8"
 	"unique"
+
+	"nmfwd/config"
+	"nmfwd/config/foreign"
+	"nmfwd/config/syntax"
 )
 
-// ImportRC returns the routes.conf that the rc.conf(5) in data means: the
+// Import returns the routes.conf that the rc.conf(5) in data means: the
 // addresses, static routes and static neighbors that FreeBSD would set up at
 // boot. Data may also be sysrc(8) commands, several files one after another,
 // and text between them; of two assignments the later counts. The result parses
@@ -20,7 +24,7 @@ import (
 // with the place of the assignment.
 //
 // The error is an Errors: quotes that do not end, or no variable that matters.
-func ImportRC(name string, data []byte) (text []byte, warnings []Error, err error) {
+func Import(name string, data []byte) (text []byte, warnings []syntax.Error, err error) {
 	m := importer{file: unique.Make(name), src: strings.TrimPrefix(string(data), "\ufeff")}
 	sh := shell{src: m.src, vars: make(map[string]*variable), warn: m.warnOff, fail: m.failOff}
 	if i := strings.IndexByte(m.src, 0); i >= 0 {
@@ -37,26 +41,12 @@ func ImportRC(name string, data []byte) (text []byte, warnings []Error, err erro
 		}
 	}
 	if m.errs != nil {
-		sortErrors(m.errs, files)
-		return nil, nil, Errors(m.errs)
+		syntax.SortErrors(m.errs, files)
+		return nil, nil, syntax.Errors(m.errs)
 	}
 	text = []byte(m.text())
-	sortErrors(m.warnings, files)
+	syntax.SortErrors(m.warnings, files)
 	return text, m.warnings, nil
-}
-
-// relevant reports whether a variable of rc.conf(5) matters here.
-func relevant(name string) bool {
-	switch name {
-	case "static_routes", "ipv6_static_routes", "static_arp_pairs", "static_ndp_pairs", "defaultrouter", "ipv6_defaultrouter":
-		return true
-	}
-	for _, p := range []string{"route_", "ipv6_route_", "static_arp_", "static_ndp_", "ifconfig_", "ipv6_ifconfig_", "ipv4_addrs_", "ipv6_addrs_", "ipv6_prefix_", "vlans_", "create_args_", "defaultrouter_fib", "ipv6_defaultrouter_fib"} {
-		if strings.HasPrefix(name, p) {
-			return true
-		}
-	}
-	return false
 }
 
 // An importer translates variables into lines.
@@ -65,8 +55,8 @@ type importer struct {
 	src      string
 	vars     map[string]*variable
 	lines    []importLine
-	warnings []Error
-	errs     []Error
+	warnings []syntax.Error
+	errs     []syntax.Error
 	names    map[string]string // our names of ports by the system's, where they differ
 }
 
@@ -77,17 +67,17 @@ type importLine struct {
 }
 
 // place returns the place of an offset.
-func (m *importer) place(off int) Pos {
+func (m *importer) place(off int) syntax.Pos {
 	before := m.src[:off]
-	return pos(m.file, strings.Count(before, "\n")+1, off-strings.LastIndexByte(before, '\n'))
+	return syntax.At(m.file, strings.Count(before, "\n")+1, off-strings.LastIndexByte(before, '\n'))
 }
 
 func (m *importer) warnOff(off int, msg string) {
-	m.warnings = append(m.warnings, Error{m.place(off), msg})
+	m.warnings = append(m.warnings, syntax.Error{Pos: m.place(off), Msg: msg})
 }
 
 func (m *importer) failOff(off int, msg string) {
-	m.errs = append(m.errs, Error{m.place(off), msg})
+	m.errs = append(m.errs, syntax.Error{Pos: m.place(off), Msg: msg})
 }
 
 // maxComment is the length up to which a line that turned out to be an error is
@@ -104,7 +94,7 @@ func (m *importer) skip(name string, why string) {
 		}
 	}
 	m.warnOff(v.off, name+": "+why)
-	m.lines = append(m.lines, importLine{fmt.Sprintf("# %s=%s: %s", name, quote(strings.Join(words, " ")), why), v.off})
+	m.lines = append(m.lines, importLine{fmt.Sprintf("# %s=%s: %s", name, syntax.Quote(strings.Join(words, " ")), why), v.off})
 }
 
 // add adds a line that comes from a variable.
@@ -162,7 +152,7 @@ func shellName(s string) string {
 // An importPort is a device or a VLAN on one.
 type importPort struct {
 	name   string // the system's, as in variables
-	conf   ifconfig
+	conf   foreign.Ifconfig
 	number int    // order
 	from   string // variable that the line is said to come from
 	dev    *importPort
@@ -224,43 +214,43 @@ func (m *importer) ports() {
 		case kind == createArgs && known[port] == "" && !slices.Contains(words, "vlandev"):
 		default:
 			conf := &get(port, name).conf
-			conf.parse(words)
-			for _, why := range conf.wrong {
+			conf.Parse(words)
+			for _, why := range conf.Wrong {
 				m.skip(name, why)
 			}
-			conf.wrong = nil
+			conf.Wrong = nil
 		}
 	}
 	sorted := slices.SortedFunc(maps.Values(ports), func(a, b *importPort) int { return cmp.Compare(a.number, b.number) })
 	var vlans []*importPort
 	for _, p := range sorted {
-		if p.dev == nil && p.conf.dev != "" {
-			p.dev = ports[shellName(p.conf.dev)]
+		if p.dev == nil && p.conf.Dev != "" {
+			p.dev = ports[shellName(p.conf.Dev)]
 			if p.dev == nil {
-				p.dev = &importPort{name: p.conf.dev}
+				p.dev = &importPort{name: p.conf.Dev}
 			}
 		}
 		switch {
-		case p.dev != nil && p.conf.tag == "":
+		case p.dev != nil && p.conf.Tag == "":
 			m.skip(p.from, p.name+" is a VLAN without an ID")
 		case p.dev != nil:
 			vlans = append(vlans, p)
-			m.names[p.name] = p.dev.name + "." + p.conf.tag
+			m.names[p.name] = p.dev.name + "." + p.conf.Tag
 		case isVLAN(p.name):
 			m.skip(p.from, p.name+" is a VLAN without a device")
 		default:
-			m.add(p.from, "port "+p.name+p.conf.settings())
+			m.add(p.from, "port "+p.name+p.conf.Settings())
 		}
 	}
 	for _, p := range vlans {
-		if p.conf.mac != "" {
+		if p.conf.MAC != "" {
 			m.skip(p.from, "a VLAN has the MAC address of its device")
 		}
-		if p.conf.kernel {
+		if p.conf.Kernel {
 			m.skip(p.from, "a VLAN has no addr kernel: write its addresses")
-			p.conf.kernel = false
+			p.conf.Kernel = false
 		}
-		m.add(p.from, p.conf.vlan(p.dev.name))
+		m.add(p.from, p.conf.VLAN(p.dev.name))
 	}
 }
 
@@ -271,7 +261,7 @@ func (m *importer) interfaces(names []string) map[string]string {
 	for _, n := range names {
 		if dev, ok := strings.CutPrefix(n, "vlans_"); ok {
 			for _, v := range strings.Fields(m.vars[n].value) {
-				if allDigits(v) {
+				if syntax.AllDigits(v) {
 					known[dev+"_"+v] = dev
 				} else {
 					known[shellName(v)] = dev
@@ -293,7 +283,7 @@ func (m *importer) interfaces(names []string) map[string]string {
 // in variables, and its ID.
 func dotted(s string) (dev, id string, ok bool) {
 	i := strings.LastIndexByte(s, '.')
-	if i <= 0 || !allDigits(s[i+1:]) {
+	if i <= 0 || !syntax.AllDigits(s[i+1:]) {
 		return "", "", false
 	}
 	return shellName(s[:i]), s[i+1:], true
@@ -343,7 +333,7 @@ func interfaceVariable(name string, known map[string]string) (kind int, port str
 			return s.kind, base, 0, true
 		}
 	}
-	if i := strings.LastIndex(port, "_alias"); i > 0 && allDigits(port[i+6:]) {
+	if i := strings.LastIndex(port, "_alias"); i > 0 && syntax.AllDigits(port[i+6:]) {
 		n, err := strconv.Atoi(port[i+6:])
 		return aliasOf, port[:i], n, err == nil
 	}
@@ -365,10 +355,10 @@ func (m *importer) gap(name string, n int) bool {
 // virtual says that a port without rings is left out, unless it is the loopback
 // port with its usual addresses.
 func (m *importer) virtual(name, port string, words []string) {
-	var f ifconfig
-	f.parse(words)
-	usual := f.wrong == nil
-	for _, a := range f.addrs {
+	var f foreign.Ifconfig
+	f.Parse(words)
+	usual := f.Wrong == nil
+	for _, a := range f.Addrs {
 		usual = usual && a.Addr().IsLoopback()
 	}
 	if port != "lo0" || !usual {
@@ -379,13 +369,13 @@ func (m *importer) virtual(name, port string, words []string) {
 // vlan adds VLAN v of a device, a number or a name.
 func (m *importer) vlan(get func(name, from string) *importPort, dev *importPort, v, from string) {
 	name := shellName(v)
-	if allDigits(v) {
+	if syntax.AllDigits(v) {
 		name = dev.name + "_" + v
 	}
 	p := get(name, from)
 	p.dev, p.from = dev, from
-	if allDigits(v) {
-		p.conf.tag = v
+	if syntax.AllDigits(v) {
+		p.conf.Tag = v
 	} else if args := "create_args_" + name; m.vars[args] != nil {
 		p.from = args
 	}
@@ -458,7 +448,7 @@ func (m *importer) routes(list, prefix, gateway string, ipv6 bool) {
 
 // route adds one route.
 func (m *importer) route(name string, args []string, ipv6 bool) {
-	line, err := routeLine(args, ipv6)
+	line, err := foreign.RouteLine(args, ipv6)
 	if err != nil {
 		m.skip(name, err.Error())
 		return
@@ -479,7 +469,7 @@ func (m *importer) stations(kind string) {
 		if args == nil {
 			continue
 		}
-		line, err := stationLine(kind, args)
+		line, err := foreign.StationLine(kind, args)
 		if err != nil {
 			m.skip(name, err.Error())
 			continue
@@ -497,8 +487,8 @@ func (m *importer) text() string {
 			b.WriteString(l.text + "\n")
 		}
 		text := strings.TrimLeft(strings.TrimRight(b.String(), "\n")+"\n", "\n")
-		_, err := Parse("routes.conf", []byte(text))
-		var errs Errors
+		_, err := config.Parse("routes.conf", []byte(text))
+		var errs syntax.Errors
 		if !errors.As(err, &errs) {
 			return text
 		}
@@ -507,7 +497,7 @@ func (m *importer) text() string {
 			if !strings.HasPrefix(l.text, "#") {
 				m.warnOff(l.off, e.Msg)
 				if len(l.text) > maxComment {
-					l.text = quote(l.text)
+					l.text = syntax.Quote(l.text)
 				}
 				l.text = "# " + l.text + ": " + e.Msg
 			}

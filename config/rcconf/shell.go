@@ -1,8 +1,11 @@
-package config
+package rcconf
 
 import (
 	"fmt"
 	"strings"
+
+	"nmfwd/config/foreign"
+	"nmfwd/config/syntax"
 )
 
 // A variable is what a shell variable of rc.conf(5) was last set to.
@@ -64,7 +67,7 @@ func (sh *shell) lineAt(at int) int {
 	if i := command(body, "echo"); i >= 0 && strings.Contains(body, "rc.conf") {
 		return sh.commands(at+start+i, next)
 	}
-	if name, _, _ := assignment(strings.TrimPrefix(body, "export ")); name != "" {
+	if name, _, _ := foreign.Assignment(strings.TrimPrefix(body, "export ")); name != "" {
 		return sh.commands(at+start, next)
 	}
 	if strings.Contains(body, "<<") {
@@ -79,11 +82,11 @@ func (sh *shell) lineAt(at int) int {
 func (sh *shell) unread(at int, body string) {
 	words := strings.Fields(body)
 	for i, w := range words {
-		name, _, _ := assignment(w)
+		name, _, _ := foreign.Assignment(w)
 		if i+1 < len(words) && words[i+1] == "=" {
 			name = w
 		}
-		if relevant(name) {
+		if foreign.Matters(name) {
 			sh.warn(at+strings.Index(body, w), name+" is not set: its line does not begin with NAME=VALUE, as rc.conf(5) wants it")
 		}
 	}
@@ -106,30 +109,6 @@ func command(line, name string) int {
 		}
 	}
 	return -1
-}
-
-// assignment splits NAME=, NAME+= or NAME-= from the beginning of s and returns
-// the name, "" if s is none, the sign before "=", if any, and the rest.
-func assignment(s string) (name string, sign byte, rest string) {
-	n := nameLength(s)
-	i := n
-	if i < len(s) && (s[i] == '+' || s[i] == '-') {
-		sign = s[i]
-		i++
-	}
-	if n == 0 || i >= len(s) || s[i] != '=' {
-		return "", 0, ""
-	}
-	return s[:n], sign, s[i+1:]
-}
-
-// nameLength returns the length of the variable's name that s begins with.
-func nameLength(s string) int {
-	n := 0
-	for n < len(s) && (s[n] == '_' || s[n] >= 'a' && s[n] <= 'z' || s[n] >= 'A' && s[n] <= 'Z' || n > 0 && s[n] >= '0' && s[n] <= '9') {
-		n++
-	}
-	return n
 }
 
 // hereDocument reads a line with a here-document, and its text unless that goes
@@ -166,9 +145,9 @@ func (sh *shell) commands(at, next int) int {
 		if args, at, end, open = sh.words(at); open >= 0 {
 			// In a text an apostrophe is no quote: only a value counts.
 			start := begin + strings.LastIndexAny(sh.src[begin:open], " \t\n;") + 1
-			if name, _, value := assignment(sh.src[start:]); relevant(name) && len(sh.src)-len(value) <= open {
+			if name, _, value := foreign.Assignment(sh.src[start:]); foreign.Matters(name) && len(sh.src)-len(value) <= open {
 				sh.fail(open, "a quote that does not end")
-			} else if name, _, _ := assignment(sh.src[begin:]); relevant(name) {
+			} else if name, _, _ := foreign.Assignment(sh.src[begin:]); foreign.Matters(name) {
 				sh.fail(begin, "a quote behind "+name+" that does not end")
 			}
 			return next
@@ -287,7 +266,7 @@ func (sh *shell) expand(s string) (value string, n int, wrong string) {
 	if braced {
 		n = 2
 	}
-	name := s[n : n+nameLength(s[n:])]
+	name := s[n : n+foreign.NameLength(s[n:])]
 	if name == "" || braced && !strings.HasPrefix(s[n+len(name):], "}") {
 		return s[:1], 1, "a value that only a shell knows"
 	}
@@ -329,21 +308,21 @@ func (sh *shell) execute(args []arg) {
 		args = args[1:]
 	}
 	for i, a := range args {
-		if name, _, _ := assignment(sh.src[a.off:]); name != "" {
+		if name, _, _ := foreign.Assignment(sh.src[a.off:]); name != "" {
 			continue
 		}
 		// NAME=VALUE COMMAND sets nothing: more often quotes are missing.
-		if name, _, _ := assignment(args[0].s); i > 0 && relevant(name) {
-			sh.warn(args[0].off, fmt.Sprintf("%s is not set: %s behind its value", name, quote(a.s)))
+		if name, _, _ := foreign.Assignment(args[0].s); i > 0 && foreign.Matters(name) {
+			sh.warn(args[0].off, fmt.Sprintf("%s is not set: %s behind its value", name, syntax.Quote(a.s)))
 		}
 		return
 	}
 	for _, a := range args {
-		name, sign, value := assignment(a.s)
+		name, sign, value := foreign.Assignment(a.s)
 		switch {
 		case sign == 0:
 			sh.set(name, value, a)
-		case relevant(name):
+		case foreign.Matters(name):
 			sh.warn(a.off, fmt.Sprintf("%s is not set: sh(1) has no %c=, only sysrc(8) has", name, sign))
 		}
 	}
@@ -352,7 +331,7 @@ func (sh *shell) execute(args []arg) {
 // echo reads what echo(1) appends to an rc.conf.
 func (sh *shell) echo(args []arg) {
 	for _, a := range args {
-		if name, sign, value := assignment(a.s); name != "" && sign == 0 {
+		if name, sign, value := foreign.Assignment(a.s); name != "" && sign == 0 {
 			inner := shell{src: value, vars: sh.vars}
 			if words, _, end, open := inner.words(0); end && open < 0 && len(words) == 1 {
 				sh.set(name, words[0].s, arg{off: a.off, wrong: words[0].wrong})
@@ -394,7 +373,7 @@ func (sh *shell) sysrc(args []arg) {
 			delete(sh.vars, a.s)
 			continue
 		}
-		name, sign, value := assignment(a.s)
+		name, sign, value := foreign.Assignment(a.s)
 		if name == "" {
 			continue
 		}

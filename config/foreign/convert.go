@@ -1,4 +1,4 @@
-package config
+package foreign
 
 import (
 	"errors"
@@ -7,28 +7,22 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+
+	"nmfwd/config/syntax"
 )
 
-// The functions of this file turn arguments of route(8), ifconfig(8), arp(8)
-// and ndp(8) into lines of routes.conf, for ImportRC and for messages about
-// lines that were written in their manner.
-
-// convert returns how a line in the manner of another tool is written in
+// Convert returns how a line in the manner of another tool is written in
 // routes.conf, and the first word that is none of the language, -1 if there is
 // none or nothing can be said of the line. The error is why it cannot be
 // converted.
-func convert(words []word) (at int, line string, err error) {
-	args := make([]string, len(words))
-	for i := range words {
-		args[i] = words[i].s
-	}
+func Convert(args []string) (at int, line string, err error) {
 	at = slices.IndexFunc(args, func(s string) bool { return foreign[s] || dashed(s) })
 	mask := at < 0 // an address and a mask, or what looks like one
 	if mask {
 		at = slices.IndexFunc(args, func(s string) bool {
 			_, m, _ := strings.Cut(s, "/")
-			_, slash := maskLength(m)
-			bits, bare := maskLength(s)
+			_, slash := syntax.MaskLength(m)
+			bits, bare := syntax.MaskLength(s)
 			return slash || bare && bits > 0
 		})
 		if at < 0 {
@@ -38,9 +32,9 @@ func convert(words []word) (at int, line string, err error) {
 	ok := true
 	switch args[0] {
 	case "route":
-		line, err = routeLine(args[1:], false)
+		line, err = RouteLine(args[1:], false)
 	case "arp", "ndp":
-		line, err = stationLine(args[0], slices.DeleteFunc(args[1:], dashed))
+		line, err = StationLine(args[0], slices.DeleteFunc(args[1:], dashed))
 	case "port":
 		line, ok = portLine(args[1:])
 	case "vlan":
@@ -74,22 +68,22 @@ func portLine(args []string) (line string, ok bool) {
 	if len(args) == 0 {
 		return "", false
 	}
-	var f ifconfig
+	var f Ifconfig
 	line = "port " + args[0]
 	var own, rest []string
 	for i := 1; i < len(args); i++ {
-		if slices.Contains(portWords, args[i]) && args[i] != "mtu" && i+1 < len(args) {
+		if slices.Contains(syntax.PortWords, args[i]) && args[i] != "mtu" && i+1 < len(args) {
 			own = append(own, args[i], args[i+1])
 			i++
 		} else {
 			rest = append(rest, args[i])
 		}
 	}
-	f.parse(rest)
-	if f.wrong != nil || f.tag != "" {
+	f.Parse(rest)
+	if f.Wrong != nil || f.Tag != "" {
 		return "", false
 	}
-	line += f.settings()
+	line += f.Settings()
 	if own != nil {
 		line += " " + strings.Join(own, " ")
 	}
@@ -98,16 +92,16 @@ func portLine(args []string) (line string, ok bool) {
 
 // vlanLine converts "vlan ID vlandev NAME" and what follows.
 func vlanLine(args []string) (line string, ok bool) {
-	var f ifconfig
-	f.parse(args)
-	if f.wrong != nil || f.tag == "" || f.dev == "" || f.mac != "" {
+	var f Ifconfig
+	f.Parse(args)
+	if f.Wrong != nil || f.Tag == "" || f.Dev == "" || f.MAC != "" {
 		return "", false
 	}
-	return f.vlan(f.dev), true
+	return f.VLAN(f.Dev), true
 }
 
-// stationLine converts the address and MAC of a static neighbor.
-func stationLine(kind string, args []string) (string, error) {
+// StationLine converts the address and MAC of a static neighbor.
+func StationLine(kind string, args []string) (string, error) {
 	if n := len(args); n == 3 && args[2] == "permanent" {
 		args = args[:2]
 	}
@@ -115,11 +109,11 @@ func stationLine(kind string, args []string) (string, error) {
 		return "", fmt.Errorf("%d words instead of an address and a MAC address", len(args))
 	}
 	host, zone, zoned := strings.Cut(args[0], "%")
-	a, wrong := address(host)
+	a, wrong := syntax.Address(host)
 	if wrong != "" {
 		return "", errors.New(wrong)
 	}
-	m, wrong := macAddress(args[1])
+	m, wrong := syntax.MAC(args[1])
 	if wrong != "" {
 		return "", errors.New(wrong)
 	}
@@ -136,11 +130,11 @@ var (
 	routeValues = []string{"-expire", "-hopcount", "-recvpipe", "-sendpipe", "-ssthresh", "-rtt", "-rttvar", "-weight", "-lockmtu", "-ifa", "metric"}
 )
 
-// routeLine converts the arguments of "route add" of FreeBSD, or of Linux.
+// RouteLine converts the arguments of "route add" of FreeBSD, or of Linux.
 // IPv6 says that the destination is one of that family if its form does not
 // tell. Destinations without a length are taken as route(8) takes them, except
 // where it would guess the class of a network: that is an error.
-func routeLine(args []string, ipv6 bool) (string, error) {
+func RouteLine(args []string, ipv6 bool) (string, error) {
 	var place, gw, port, mask, length, mtu string
 	var net, host, iface bool
 	kind := ""
@@ -176,7 +170,7 @@ func routeLine(args []string, ipv6 bool) (string, error) {
 			var fib string
 			value = &fib
 			if i+1 < len(args) && args[i+1] != "0" {
-				return "", fmt.Errorf("routing table %s: there is only table 0", quote(args[i+1]))
+				return "", fmt.Errorf("routing table %s: there is only table 0", syntax.Quote(args[i+1]))
 			}
 		default:
 			switch {
@@ -184,7 +178,7 @@ func routeLine(args []string, ipv6 bool) (string, error) {
 			case slices.Contains(routeValues, a):
 				value = new(string)
 			case dashed(a):
-				return "", fmt.Errorf("unknown flag %s", quote(a))
+				return "", fmt.Errorf("unknown flag %s", syntax.Quote(a))
 			default:
 				positional = append(positional, a)
 			}
@@ -199,7 +193,7 @@ func routeLine(args []string, ipv6 bool) (string, error) {
 	}
 	// DEST [GATEWAY [MASK]], or DEST MASK GATEWAY as routers have it.
 	if len(positional) == 3 {
-		if bits, ok := maskLength(positional[1]); ok && bits > 0 {
+		if bits, ok := syntax.MaskLength(positional[1]); ok && bits > 0 {
 			positional[1], positional[2] = positional[2], positional[1]
 		}
 	}
@@ -212,7 +206,7 @@ func routeLine(args []string, ipv6 bool) (string, error) {
 		case mask == "" && length == "":
 			mask = s
 		default:
-			return "", fmt.Errorf("%s is one word too many", quote(s))
+			return "", fmt.Errorf("%s is one word too many", syntax.Quote(s))
 		}
 	}
 	if place == "" {
@@ -239,12 +233,12 @@ func routeLine(args []string, ipv6 bool) (string, error) {
 			port = gw
 		}
 		if _, err := netip.ParseAddr(port); err == nil {
-			return "", fmt.Errorf("%s is an address where a port is needed", quote(port))
+			return "", fmt.Errorf("%s is an address where a port is needed", syntax.Quote(port))
 		}
 		line = "route " + dst.String() + " on " + port
 	default:
 		host, zone, zoned := strings.Cut(gw, "%")
-		a, wrong := address(host)
+		a, wrong := syntax.Address(host)
 		if wrong != "" {
 			return "", errors.New(wrong)
 		}
@@ -266,35 +260,35 @@ func routeLine(args []string, ipv6 bool) (string, error) {
 func destination(s, mask, length string, net, host, ipv6 bool) (netip.Prefix, error) {
 	if s == "default" {
 		if ipv6 {
-			return defaultV6, nil
+			return syntax.DefaultV6, nil
 		}
-		return defaultV4, nil
+		return syntax.DefaultV4, nil
 	}
 	if a, l, ok := strings.Cut(s, "/"); ok {
 		s, length = a, l
 	}
 	full := s
-	if o, ok := octets(s); (ok || allDigits(s)) && len(o) < 4 && (mask != "" || length != "") {
+	if o, ok := syntax.Octets(s); (ok || syntax.AllDigits(s)) && len(o) < 4 && (mask != "" || length != "") {
 		full += strings.Repeat(".0", 4-max(len(o), 1))
 	}
-	a, wrong := address(full)
+	a, wrong := syntax.Address(full)
 	if wrong != "" {
 		return netip.Prefix{}, errors.New(wrong)
 	}
 	bits := -1
 	switch {
 	case mask != "":
-		n, ok := maskLength(mask)
+		n, ok := syntax.MaskLength(mask)
 		if !ok || a.Is6() {
-			return netip.Prefix{}, fmt.Errorf("%s is not a mask", quote(mask))
+			return netip.Prefix{}, fmt.Errorf("%s is not a mask", syntax.Quote(mask))
 		}
 		bits = n
 	case length != "":
-		if n, ok := maskLength(length); ok && a.Is4() {
+		if n, ok := syntax.MaskLength(length); ok && a.Is4() {
 			bits = n
 			break
 		}
-		n, wrong := number(length, 0, a.BitLen())
+		n, wrong := syntax.Number(length, 0, a.BitLen())
 		if wrong != "" {
 			return netip.Prefix{}, errors.New("the prefix length " + wrong)
 		}
@@ -309,23 +303,23 @@ func destination(s, mask, length string, net, host, ipv6 bool) (netip.Prefix, er
 			bits = 64
 		}
 	case net || a.As4()[3] == 0:
-		return netip.Prefix{}, fmt.Errorf("%s has no prefix length", quote(s))
+		return netip.Prefix{}, fmt.Errorf("%s has no prefix length", syntax.Quote(s))
 	default:
 		bits = 32
 	}
 	return a.Prefix(bits)
 }
 
-// An ifconfig is what arguments of ifconfig(8) set.
-type ifconfig struct {
-	addrs  []netip.Prefix
-	kernel bool // addresses come from the network
-	mtu    string
-	mac    string
-	tag    string // VLAN ID
-	dev    string // device of the VLAN
-	pcp    string
-	wrong  []string // what has no equivalent
+// An Ifconfig is what arguments of ifconfig(8) set.
+type Ifconfig struct {
+	Addrs  []netip.Prefix
+	Kernel bool // addresses come from the network
+	MTU    string
+	MAC    string
+	Tag    string // VLAN ID
+	Dev    string // device of the VLAN
+	PCP    string
+	Wrong  []string // what has no equivalent
 
 	last netip.Addr // address whose length may follow
 }
@@ -340,10 +334,10 @@ var (
 	ifconfigValues = []string{"broadcast", "media", "mediaopt", "mode", "instance", "inst", "metric", "description", "descr", "group", "pltime", "vltime", "vlanproto"}
 )
 
-// parse adds what args say.
-func (f *ifconfig) parse(args []string) {
+// Parse adds what args say.
+func (f *Ifconfig) Parse(args []string) {
 	if slices.Contains(args, "vhid") {
-		f.wrong = append(f.wrong, "an address of CARP: where this router has to answer for it, write it on the port line with vmac 00:00:5e:00:01:XX, XX being the vhid")
+		f.Wrong = append(f.Wrong, "an address of CARP: where this router has to answer for it, write it on the port line with vmac 00:00:5e:00:01:XX, XX being the vhid")
 		return
 	}
 	for i := 0; i < len(args); i++ {
@@ -353,20 +347,20 @@ func (f *ifconfig) parse(args []string) {
 		case "netmask", "prefixlen":
 			value = &drop
 		case "mtu":
-			value = &f.mtu
+			value = &f.MTU
 		case "ether", "link", "lladdr", "hwether":
-			value = &f.mac
+			value = &f.MAC
 		case "vlan":
-			value = &f.tag
+			value = &f.Tag
 		case "vlandev":
-			value = &f.dev
+			value = &f.Dev
 		case "vlanpcp":
-			value = &f.pcp
+			value = &f.PCP
 		case "DHCP", "SYNCDHCP", "NOSYNCDHCP", "dhcp", "syncdhcp", "accept_rtadv":
-			f.kernel = true
+			f.Kernel = true
 		case "fib":
 			if i++; i < len(args) && args[i] != "0" {
-				f.wrong = append(f.wrong, fmt.Sprintf("routing table %s: there is only table 0", quote(args[i])))
+				f.Wrong = append(f.Wrong, fmt.Sprintf("routing table %s: there is only table 0", syntax.Quote(args[i])))
 			}
 		default:
 			switch {
@@ -374,7 +368,7 @@ func (f *ifconfig) parse(args []string) {
 			case slices.Contains(ifconfigValues, a):
 				value = &drop
 			default:
-				if bits, ok := maskLength(a); ok && bits > 0 && f.last.Is4() { // ADDRESS MASK
+				if bits, ok := syntax.MaskLength(a); ok && bits > 0 && f.last.Is4() { // ADDRESS MASK
 					f.length("netmask", a)
 				} else {
 					f.address(a)
@@ -386,7 +380,7 @@ func (f *ifconfig) parse(args []string) {
 		}
 		key := args[i]
 		if i++; i == len(args) {
-			f.wrong = append(f.wrong, key+" without a value")
+			f.Wrong = append(f.Wrong, key+" without a value")
 			break
 		}
 		*value = args[i]
@@ -394,13 +388,13 @@ func (f *ifconfig) parse(args []string) {
 		case "netmask", "prefixlen":
 			f.length(key, drop)
 		case "ether", "link", "lladdr", "hwether":
-			m, wrong := macAddress(f.mac)
-			if f.mac = m.String(); wrong != "" {
-				f.wrong = append(f.wrong, wrong)
+			m, wrong := syntax.MAC(f.MAC)
+			if f.MAC = m.String(); wrong != "" {
+				f.Wrong = append(f.Wrong, wrong)
 			}
 		case "vlanproto":
 			if drop != "802.1q" && drop != "802.1Q" {
-				f.wrong = append(f.wrong, "VLANs of "+quote(drop))
+				f.Wrong = append(f.Wrong, "VLANs of "+syntax.Quote(drop))
 			}
 		}
 	}
@@ -409,16 +403,16 @@ func (f *ifconfig) parse(args []string) {
 
 // address adds an address, possibly with its length; the last number may be a
 // range, as in 192.0.2.5-23/24.
-func (f *ifconfig) address(s string) {
+func (f *Ifconfig) address(s string) {
 	f.end()
 	host, length, sized := strings.Cut(s, "/")
 	first, to, ranged := strings.Cut(host, "-")
 	if at := strings.LastIndexByte(first, '%'); at >= 0 {
 		first = first[:at]
 	}
-	a, wrong := address(first)
+	a, wrong := syntax.Address(first)
 	if wrong != "" {
-		f.wrong = append(f.wrong, "unknown word "+quote(s))
+		f.Wrong = append(f.Wrong, "unknown word "+syntax.Quote(s))
 		return
 	}
 	f.last = a
@@ -428,77 +422,77 @@ func (f *ifconfig) address(s string) {
 	if !ranged {
 		return
 	}
-	n, wrong := number(to, 0, 255)
+	n, wrong := syntax.Number(to, 0, 255)
 	if wrong != "" || a.Is6() || !sized {
-		f.wrong = append(f.wrong, "the range "+quote(s))
+		f.Wrong = append(f.Wrong, "the range "+syntax.Quote(s))
 		return
 	}
 	// The others of a range have no network of their own.
 	for b := a.As4(); int(b[3]) < n; {
 		b[3]++
-		f.addrs = append(f.addrs, hostPrefix(netip.AddrFrom4(b)))
+		f.Addrs = append(f.Addrs, syntax.HostPrefix(netip.AddrFrom4(b)))
 	}
 }
 
 // length gives the last address its length.
-func (f *ifconfig) length(key, s string) {
+func (f *Ifconfig) length(key, s string) {
 	a := f.last
 	f.last = netip.Addr{}
 	if !a.IsValid() {
-		f.wrong = append(f.wrong, fmt.Sprintf("%s %s without an address", key, quote(s)))
+		f.Wrong = append(f.Wrong, fmt.Sprintf("%s %s without an address", key, syntax.Quote(s)))
 		return
 	}
-	bits, ok := maskLength(s)
+	bits, ok := syntax.MaskLength(s)
 	if !ok || a.Is6() {
 		var wrong string
-		if bits, wrong = number(s, 0, a.BitLen()); wrong != "" || key == "netmask" {
-			f.wrong = append(f.wrong, fmt.Sprintf("%s %s of %s", key, quote(s), a))
+		if bits, wrong = syntax.Number(s, 0, a.BitLen()); wrong != "" || key == "netmask" {
+			f.Wrong = append(f.Wrong, fmt.Sprintf("%s %s of %s", key, syntax.Quote(s), a))
 			return
 		}
 	}
-	f.addrs = append(f.addrs, netip.PrefixFrom(a, bits))
+	f.Addrs = append(f.Addrs, netip.PrefixFrom(a, bits))
 }
 
 // end settles an address that had no length.
-func (f *ifconfig) end() {
+func (f *Ifconfig) end() {
 	switch a := f.last; {
 	case !a.IsValid():
 	case a.Is6():
 		f.length("prefixlen", "64")
 	default:
 		f.last = netip.Addr{}
-		f.wrong = append(f.wrong, fmt.Sprintf("%s has no netmask", a))
+		f.Wrong = append(f.Wrong, fmt.Sprintf("%s has no netmask", a))
 	}
 }
 
-// settings returns what follows the name on a port line, with a blank before
+// Settings returns what follows the name on a port line, with a blank before
 // each word.
-func (f *ifconfig) settings() string {
+func (f *Ifconfig) Settings() string {
 	var b strings.Builder
-	for i, a := range f.addrs {
-		if !slices.Contains(f.addrs[:i], a) {
+	for i, a := range f.Addrs {
+		if !slices.Contains(f.Addrs[:i], a) {
 			b.WriteString(" " + a.String())
 		}
 	}
-	if f.kernel {
+	if f.Kernel {
 		b.WriteString(" addr kernel")
 	}
-	if f.mtu != "" {
-		b.WriteString(" mtu " + f.mtu)
+	if f.MTU != "" {
+		b.WriteString(" mtu " + f.MTU)
 	}
-	if f.mac != "" {
-		b.WriteString(" mac " + f.mac)
+	if f.MAC != "" {
+		b.WriteString(" mac " + f.MAC)
 	}
 	return b.String()
 }
 
-// vlan returns the vlan line on a device.
-func (f *ifconfig) vlan(dev string) string {
+// VLAN returns the vlan line on a device.
+func (f *Ifconfig) VLAN(dev string) string {
 	g := *f
-	g.mac = ""
-	line := fmt.Sprintf("vlan %s on %s%s", f.tag, dev, g.settings())
-	if n, err := strconv.Atoi(f.pcp); err == nil && n > 0 {
-		line += " pcp " + f.pcp
+	g.MAC = ""
+	line := fmt.Sprintf("vlan %s on %s%s", f.Tag, dev, g.Settings())
+	if n, err := strconv.Atoi(f.PCP); err == nil && n > 0 {
+		line += " pcp " + f.PCP
 	}
 	return line
 }

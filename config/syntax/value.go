@@ -1,4 +1,4 @@
-package config
+package syntax
 
 import (
 	"fmt"
@@ -9,11 +9,17 @@ import (
 	"strings"
 )
 
-// Functions of this file that return a string last return what is wrong with
-// the word, or nothing.
+// PortWords are the keywords of port lines.
+var PortWords = []string{"addr", "mtu", "mac", "host", "queues", "driver", "offload", "urpf", "vmac"}
 
-// quote returns s as it may be shown in a message: ASCII and not too long.
-func quote(s string) string {
+// The default routes.
+var (
+	DefaultV4 = netip.PrefixFrom(netip.IPv4Unspecified(), 0)
+	DefaultV6 = netip.PrefixFrom(netip.IPv6Unspecified(), 0)
+)
+
+// Quote returns s as it may be shown in a message: ASCII and not too long.
+func Quote(s string) string {
 	const most = 60
 	if len(s) > most {
 		return strconv.QuoteToASCII(s[:most]) + "..."
@@ -21,9 +27,9 @@ func quote(s string) string {
 	return strconv.QuoteToASCII(s)
 }
 
-// number parses a decimal number without sign and leading zeros.
-func number(s string, low, high int) (int, string) {
-	wrong := fmt.Sprintf("%s is not a number from %d to %d", quote(s), low, high)
+// Number parses a decimal number without sign and leading zeros.
+func Number(s string, low, high int) (int, string) {
+	wrong := fmt.Sprintf("%s is not a number from %d to %d", Quote(s), low, high)
 	if s == "" || len(s) > 9 || s[0] == '0' && len(s) > 1 {
 		return 0, wrong
 	}
@@ -40,11 +46,11 @@ func number(s string, low, high int) (int, string) {
 	return n, ""
 }
 
-// oneOf returns the index of s in names.
-func oneOf(s string, names []string) (int, string) {
+// OneOf returns the index of s in names.
+func OneOf(s string, names []string) (int, string) {
 	i := slices.Index(names, s)
 	if i < 0 {
-		return 0, fmt.Sprintf("%s is not %s", quote(s), alternatives(names))
+		return 0, fmt.Sprintf("%s is not %s", Quote(s), alternatives(names))
 	}
 	return i, ""
 }
@@ -58,9 +64,9 @@ func alternatives(names []string) string {
 	return strings.Join(names[:last], ", ") + " or " + names[last]
 }
 
-// nearest returns the name that s abbreviates, or with the smallest edit
+// Nearest returns the name that s abbreviates, or with the smallest edit
 // distance to it, if there is one near enough to be meant.
-func nearest(s string, names []string) (string, bool) {
+func Nearest(s string, names []string) (string, bool) {
 	if len(s) > 40 {
 		return "", false
 	}
@@ -103,46 +109,46 @@ func distance(a, b string) int {
 	return last[len(b)]
 }
 
-// address parses an address without zone.
-func address(s string) (netip.Addr, string) {
+// Address parses an address without zone.
+func Address(s string) (netip.Addr, string) {
 	a, err := netip.ParseAddr(s)
 	if err != nil || a.Is4In6() || a.Zone() != "" {
-		return netip.Addr{}, wrongAddress(s)
+		return netip.Addr{}, WrongAddress(s)
 	}
 	return a, ""
 }
 
-// wrongAddress says why s is not an address.
-func wrongAddress(s string) string {
+// WrongAddress says why s is not an address.
+func WrongAddress(s string) string {
 	a, err := netip.ParseAddr(s)
 	switch {
 	case err == nil && a.Is4In6():
-		return fmt.Sprintf("%s is an IPv4-mapped IPv6 address: write %s", quote(s), a.Unmap().WithZone(""))
+		return fmt.Sprintf("%s is an IPv4-mapped IPv6 address: write %s", Quote(s), a.Unmap().WithZone(""))
 	case err == nil && a.Zone() != "":
-		return fmt.Sprintf("%s has a zone, which only a link-local address needs: write %s", quote(s), a.WithZone(""))
+		return fmt.Sprintf("%s has a zone, which only a link-local address needs: write %s", Quote(s), a.WithZone(""))
 	case strings.Contains(s, "/"):
-		return quote(s) + " is not an address: it has a prefix length"
+		return Quote(s) + " is not an address: it has a prefix length"
 	}
 	if t := strings.TrimRight(s, ";,"); t != s {
-		if _, wrong := address(t); wrong == "" {
-			return fmt.Sprintf("%s is not an address: a line ends without %q, write %s", quote(s), s[len(t):], t)
+		if _, wrong := Address(t); wrong == "" {
+			return fmt.Sprintf("%s is not an address: a line ends without %q, write %s", Quote(s), s[len(t):], t)
 		}
 	}
-	if o, ok := octets(s); ok {
+	if o, ok := Octets(s); ok {
 		switch {
 		case len(o) != 4:
-			return fmt.Sprintf("%s is not an address: it has %d octets instead of 4", quote(s), len(o))
+			return fmt.Sprintf("%s is not an address: it has %d octets instead of 4", Quote(s), len(o))
 		case slices.Max(o) > 255:
-			return fmt.Sprintf("%s is not an address: %d is more than 255", quote(s), slices.Max(o))
+			return fmt.Sprintf("%s is not an address: %d is more than 255", Quote(s), slices.Max(o))
 		}
-		return fmt.Sprintf("%s is not an address: an octet has a leading zero, write %d.%d.%d.%d", quote(s), o[0], o[1], o[2], o[3])
+		return fmt.Sprintf("%s is not an address: an octet has a leading zero, write %d.%d.%d.%d", Quote(s), o[0], o[1], o[2], o[3])
 	}
-	return quote(s) + " is not an address"
+	return Quote(s) + " is not an address"
 }
 
-// octets returns the decimal numbers of dotted s, however many there are, and
+// Octets returns the decimal numbers of dotted s, however many there are, and
 // whether s is dotted numbers at all.
-func octets(s string) ([]int, bool) {
+func Octets(s string) ([]int, bool) {
 	f := strings.Split(s, ".")
 	if len(f) < 2 || len(f) > 8 {
 		return nil, false
@@ -158,29 +164,29 @@ func octets(s string) ([]int, bool) {
 	return o, true
 }
 
-// prefix parses a network: an address whose host bits are zero, and a length.
-func prefix(s string) (netip.Prefix, string) {
+// Prefix parses a network: an address whose host bits are zero, and a length.
+func Prefix(s string) (netip.Prefix, string) {
 	p, err := netip.ParsePrefix(s)
 	if err != nil || p.Addr().Is4In6() {
 		return netip.Prefix{}, wrongPrefix(s)
 	}
 	if m := p.Masked(); m != p {
 		if p.Bits() == 0 {
-			return netip.Prefix{}, fmt.Sprintf("%s has host bits set: the network is %s, a host is %s", quote(s), m, hostPrefix(p.Addr()))
+			return netip.Prefix{}, fmt.Sprintf("%s has host bits set: the network is %s, a host is %s", Quote(s), m, HostPrefix(p.Addr()))
 		}
-		return netip.Prefix{}, fmt.Sprintf("%s has host bits set: the network is %s", quote(s), m)
+		return netip.Prefix{}, fmt.Sprintf("%s has host bits set: the network is %s", Quote(s), m)
 	}
 	return p, ""
 }
 
-// hostPrefix returns the prefix of a alone.
-func hostPrefix(a netip.Addr) netip.Prefix { return netip.PrefixFrom(a, a.BitLen()) }
+// HostPrefix returns the prefix of a alone.
+func HostPrefix(a netip.Addr) netip.Prefix { return netip.PrefixFrom(a, a.BitLen()) }
 
 // wrongPrefix says why s is not an address with a prefix length.
 func wrongPrefix(s string) string {
 	addr, length, slash := strings.Cut(s, "/")
 	if !slash {
-		a, wrong := address(s)
+		a, wrong := Address(s)
 		if wrong != "" {
 			return wrong
 		}
@@ -188,39 +194,39 @@ func wrongPrefix(s string) string {
 		if a.Is6() {
 			usual = 64
 		}
-		return fmt.Sprintf("%s has no prefix length, such as %s/%d", quote(s), a, usual)
+		return fmt.Sprintf("%s has no prefix length, such as %s/%d", Quote(s), a, usual)
 	}
 	host, zone, zoned := strings.Cut(addr, "%")
 	a, err := netip.ParseAddr(host)
 	switch {
 	case err == nil && a.Is4In6():
-		return fmt.Sprintf("%s is an IPv4-mapped IPv6 prefix: write it as IPv4", quote(s))
+		return fmt.Sprintf("%s is an IPv4-mapped IPv6 prefix: write it as IPv4", Quote(s))
 	case err == nil && zoned:
-		return fmt.Sprintf("%s has a zone: write it without %q", quote(s), "%"+zone)
+		return fmt.Sprintf("%s has a zone: write it without %q", Quote(s), "%"+zone)
 	case err == nil:
-		if bits, ok := maskLength(length); ok && a.Is4() {
-			return fmt.Sprintf("%s has a mask: write %s/%d", quote(s), a, bits)
+		if bits, ok := MaskLength(length); ok && a.Is4() {
+			return fmt.Sprintf("%s has a mask: write %s/%d", Quote(s), a, bits)
 		}
-		_, wrong := number(length, 0, a.BitLen())
-		return fmt.Sprintf("%s: the prefix length %s", quote(s), wrong)
+		_, wrong := Number(length, 0, a.BitLen())
+		return fmt.Sprintf("%s: the prefix length %s", Quote(s), wrong)
 	}
-	if o, ok := octets(host); (ok || allDigits(host)) && len(o) < 4 && !zoned {
+	if o, ok := Octets(host); (ok || AllDigits(host)) && len(o) < 4 && !zoned {
 		full := host + strings.Repeat(".0", 4-max(len(o), 1))
 		if p, err := netip.ParsePrefix(full + "/" + length); err == nil {
-			return fmt.Sprintf("%s is a short form: write %s", quote(s), p.Masked())
+			return fmt.Sprintf("%s is a short form: write %s", Quote(s), p.Masked())
 		}
 	}
-	return wrongAddress(host)
+	return WrongAddress(host)
 }
 
-// allDigits reports whether s is a decimal number.
-func allDigits(s string) bool {
+// AllDigits reports whether s is a decimal number.
+func AllDigits(s string) bool {
 	return s != "" && strings.Trim(s, "0123456789") == ""
 }
 
-// maskLength returns the prefix length of an IPv4 mask written as 255.255.0.0
+// MaskLength returns the prefix length of an IPv4 mask written as 255.255.0.0
 // or 0xffff0000.
-func maskLength(s string) (int, bool) {
+func MaskLength(s string) (int, bool) {
 	var m uint32
 	if h, ok := strings.CutPrefix(strings.ToLower(s), "0x"); ok {
 		n, err := strconv.ParseUint(h, 16, 32)
@@ -244,28 +250,28 @@ func maskLength(s string) (int, bool) {
 	return bits, m == 0
 }
 
-// portAddress parses an address of a port and its prefix length.
-func portAddress(s string) (netip.Prefix, string) {
+// PortAddress parses an address of a port and its prefix length.
+func PortAddress(s string) (netip.Prefix, string) {
 	p, err := netip.ParsePrefix(s)
 	if err != nil || p.Addr().Is4In6() {
 		return netip.Prefix{}, wrongPrefix(s)
 	}
 	a := p.Addr()
-	if wrong := unusable(a); wrong != "" {
-		return netip.Prefix{}, fmt.Sprintf("%s is %s, not an address for a port", quote(s), wrong)
+	if wrong := Unusable(a); wrong != "" {
+		return netip.Prefix{}, fmt.Sprintf("%s is %s, not an address for a port", Quote(s), wrong)
 	}
 	if p.Bits() == 0 {
-		return netip.Prefix{}, fmt.Sprintf("%s makes everything directly connected: a port needs the length of its network", quote(s))
+		return netip.Prefix{}, fmt.Sprintf("%s makes everything directly connected: a port needs the length of its network", Quote(s))
 	}
-	if wrong := notHost(p, a); wrong != "" {
-		return netip.Prefix{}, fmt.Sprintf("%s is %s: write the port's own address in it", quote(s), wrong)
+	if wrong := NotHost(p, a); wrong != "" {
+		return netip.Prefix{}, fmt.Sprintf("%s is %s: write the port's own address in it", Quote(s), wrong)
 	}
 	return p, ""
 }
 
-// unusable says what a is if no single station can have it as its address on
+// Unusable says what a is if no single station can have it as its address on
 // an Ethernet (RFC 1122, 3.2.1.3; RFC 4291, 2.5 and 2.7).
-func unusable(a netip.Addr) string {
+func Unusable(a netip.Addr) string {
 	switch {
 	case a.IsUnspecified():
 		return "the unspecified address"
@@ -286,11 +292,11 @@ func unusable(a netip.Addr) string {
 	return ""
 }
 
-// notHost says what a is if it is an address of p that no host has: the
+// NotHost says what a is if it is an address of p that no host has: the
 // network's own (RFC 1122, 3.2.1.3; the subnet-router anycast address of
 // RFC 4291, 2.6.1) or the broadcast address. Networks of two addresses have
 // neither (RFC 3021, RFC 6164).
-func notHost(p netip.Prefix, a netip.Addr) string {
+func NotHost(p netip.Prefix, a netip.Addr) string {
 	if p.Bits() >= a.BitLen()-1 {
 		return ""
 	}
@@ -314,9 +320,9 @@ func broadcast(p netip.Prefix) netip.Addr {
 	return netip.AddrFrom4(b)
 }
 
-// neverForwarded reports whether no packet for an address of p is ever
+// NeverForwarded reports whether no packet for an address of p is ever
 // forwarded.
-func neverForwarded(p netip.Prefix) bool {
+func NeverForwarded(p netip.Prefix) bool {
 	a, n := p.Addr(), p.Bits()
 	if a.Is4() {
 		b := a.As4()
@@ -338,10 +344,10 @@ func neverForwarded(p netip.Prefix) bool {
 	return n == 128 && (a.IsUnspecified() || a.IsLoopback())
 }
 
-// macAddress parses an Ethernet address in the forms 0:d:b9:41:ca:3d,
+// MAC parses an Ethernet address in the forms 0:d:b9:41:ca:3d,
 // 00-0d-b9-41-ca-3d and 000d.b941.ca3d.
-func macAddress(s string) (net.HardwareAddr, string) {
-	wrong := quote(s) + " is not a MAC address, such as 00:0d:b9:41:ca:3d"
+func MAC(s string) (net.HardwareAddr, string) {
+	wrong := Quote(s) + " is not a MAC address, such as 00:0d:b9:41:ca:3d"
 	sep, groups, digits := ":", 6, 2
 	switch {
 	case strings.Contains(s, "-"):
@@ -369,11 +375,11 @@ func macAddress(s string) (net.HardwareAddr, string) {
 	}
 	switch {
 	case slices.Equal(m, net.HardwareAddr{0, 0, 0, 0, 0, 0}):
-		return nil, quote(s) + " is the zero MAC address, which no station has"
+		return nil, Quote(s) + " is the zero MAC address, which no station has"
 	case slices.Equal(m, net.HardwareAddr{255, 255, 255, 255, 255, 255}):
-		return nil, quote(s) + " is the broadcast MAC address, which no station has"
+		return nil, Quote(s) + " is the broadcast MAC address, which no station has"
 	case m[0]&1 != 0:
-		return nil, quote(s) + " is a multicast MAC address, which no station has"
+		return nil, Quote(s) + " is a multicast MAC address, which no station has"
 	}
 	return m, ""
 }
@@ -381,61 +387,61 @@ func macAddress(s string) (net.HardwareAddr, string) {
 // Longest names of devices: IFNAMSIZ of net/if.h and NETMAP_REQ_IFNAMSIZ of
 // netmap.h, less the terminating zero.
 const (
-	maxName       = 15
+	MaxName       = 15
 	maxNetmapName = 63
 )
 
-// canonicalName returns the name by which a port is known.
-func canonicalName(s string) string { return strings.TrimPrefix(s, "netmap:") }
+// CanonicalName returns the name by which a port is known.
+func CanonicalName(s string) string { return strings.TrimPrefix(s, "netmap:") }
 
-// netmapOnly reports whether only netmap knows ports of this canonical name:
+// NetmapOnly reports whether only netmap knows ports of this canonical name:
 // those of VALE switches, and pipes.
-func netmapOnly(name string) bool {
+func NetmapOnly(name string) bool {
 	return strings.HasPrefix(name, "vale") && strings.Contains(name, ":") || strings.ContainsAny(name, "{}")
 }
 
-// portName checks the canonical name of a device; driver is that of the line,
+// PortName checks the canonical name of a device; driver is that of the line,
 // empty if it names none.
-func portName(name, driver string) string {
+func PortName(name, driver string) string {
 	switch {
 	case name == "":
 		return "a port without a name"
 	case strings.Contains(name, "/"):
-		return fmt.Sprintf("%s has a slash, which no device's name has", quote(name))
+		return fmt.Sprintf("%s has a slash, which no device's name has", Quote(name))
 	case name == "." || name == "..":
-		return quote(name) + " is not a device's name"
+		return Quote(name) + " is not a device's name"
 	}
 	for _, c := range name {
 		if c <= ' ' || c >= 0x7f || strings.ContainsRune("\"'`\\;,$&|<>()[]!?=%", c) {
-			return fmt.Sprintf("%s has %q, which no device's name has", quote(name), c)
+			return fmt.Sprintf("%s has %q, which no device's name has", Quote(name), c)
 		}
 	}
-	base, most := name, maxName
-	if netmapOnly(name) {
+	base, most := name, MaxName
+	if NetmapOnly(name) {
 		most = maxNetmapName
 		if i := strings.IndexAny(name, "{}"); i >= 0 {
 			base = name[:i]
 			if id := name[i+1:]; base == "" || id == "" || strings.ContainsAny(id, "{}.:") {
-				return quote(name) + " is not a pipe: its two ends are such as x{1 and x}1"
+				return Quote(name) + " is not a pipe: its two ends are such as x{1 and x}1"
 			}
 		}
 		if sw, port, ok := strings.Cut(base, ":"); ok && strings.HasPrefix(base, "vale") && (port == "" || strings.Contains(port, ":")) {
-			return fmt.Sprintf("%s is not a port of a VALE switch, such as %s:p1", quote(name), sw)
+			return fmt.Sprintf("%s is not a port of a VALE switch, such as %s:p1", Quote(name), sw)
 		}
 	} else if strings.Contains(name, ":") {
-		return quote(name) + " has a colon, which only a port of a VALE switch has, such as vale0:p1"
+		return Quote(name) + " has a colon, which only a port of a VALE switch has, such as vale0:p1"
 	}
 	if len(name) > most {
-		return fmt.Sprintf("%s is longer than the %d bytes of a device's name", quote(name), most)
+		return fmt.Sprintf("%s is longer than the %d bytes of a device's name", Quote(name), most)
 	}
 	if driver == "" || driver == "netmap" {
 		if i := ringSuffix(base); i >= 0 {
-			return fmt.Sprintf("%s picks rings of a device: nmfwd opens all rings of a port itself, write %s, or driver afxdp if the device is called so", quote(name), base[:i]+name[len(base):])
+			return fmt.Sprintf("%s picks rings of a device: nmfwd opens all rings of a port itself, write %s, or driver afxdp if the device is called so", Quote(name), base[:i]+name[len(base):])
 		}
 	}
 	if i := strings.LastIndexByte(base, '.'); i > 0 {
-		if id, wrong := number(base[i+1:], 1, maxVLAN); wrong == "" {
-			return fmt.Sprintf("%s is a VLAN of a device, which cannot be opened itself: write vlan %d on %s", quote(name), id, base[:i])
+		if id, wrong := Number(base[i+1:], 1, MaxVLAN); wrong == "" {
+			return fmt.Sprintf("%s is a VLAN of a device, which cannot be opened itself: write vlan %d on %s", Quote(name), id, base[:i])
 		}
 	}
 	return ""
@@ -447,7 +453,7 @@ func ringSuffix(name string) int {
 	if i := strings.IndexAny(name, "^*@"); i > 0 {
 		return i
 	}
-	if i := strings.LastIndexByte(name, '-'); i > 0 && allDigits(name[i+1:]) {
+	if i := strings.LastIndexByte(name, '-'); i > 0 && AllDigits(name[i+1:]) {
 		return i
 	}
 	return -1
