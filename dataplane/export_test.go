@@ -14,3 +14,6 @@ func (st *State) Slow(port int, frame []byte) []byte {
 	n := r.rewrite(&s, &d)
 	return r.Bytes(&s)[:n]
 }
+
+// Asleep reports whether a worker sleeps, or is about to.
+func (r *Router) Asleep(worker int) bool { return r.workers[worker].poller.wake.asleep.Load() }

@@ -764,11 +764,14 @@ func (w *Worker) run(ready chan<- error) {
 		now := time.Now()
 		d := int64(now.Sub(last))
 		last = now
-		if n > 0 {
+		if n > 0 || w.idle != Busy {
 			w.stats.busy.Store(w.stats.busy.Load() + d)
+		} else { // awake, but only because it never sleeps
+			w.stats.idle.Store(w.stats.idle.Load() + d)
+		}
+		if n > 0 {
 			idleSince, looks = now, 0
 		} else {
-			w.stats.idle.Store(w.stats.idle.Load() + d)
 			looks++
 		}
 		var wait time.Duration
@@ -776,6 +779,10 @@ func (w *Worker) run(ready chan<- error) {
 			wait = sleepFor
 		}
 		w.Poll(wait)
+		if wait > 0 {
+			last = time.Now()
+			w.stats.idle.Store(w.stats.idle.Load() + int64(last.Sub(now)))
+		}
 	}
 	w.drain()
 }

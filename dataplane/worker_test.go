@@ -381,6 +381,52 @@ func TestHandoffLost(t *testing.T) {
 	}
 }
 
+// TestSleepIsIdle: the time that a worker sleeps before a packet is idle, and all
+// that it is awake busy, unless it never sleeps.
+func TestSleepIsIdle(t *testing.T) {
+	for _, idle := range []dataplane.IdleMode{dataplane.Adaptive, dataplane.Sleep, dataplane.Busy} {
+		region := memport.NewRegion("test", 4000, memport.Stride)
+		var r *dataplane.Router
+		a := newPort(t, region, memport.Config{Name: "A", OnDeliver: func(int) { r.Wake(0) }})
+		b := newPort(t, region, memport.Config{Name: "B"})
+		r = newRouter(t, labState(labRIB(t).Commit()), 1, dataplane.Options{Idle: idle}, &a.Port, &b.Port)
+		began := time.Now()
+		if err := r.Start(); err != nil {
+			t.Fatal(err)
+		}
+		deadline := began.Add(30 * time.Second)
+		wait := func(what string, done func() bool) {
+			for !done() {
+				if time.Now().After(deadline) {
+					t.Fatalf("idle mode %d: %s", idle, what)
+				}
+				runtime.Gosched()
+			}
+		}
+		slept := time.Duration(0)
+		for i := range 23 {
+			if idle != dataplane.Busy {
+				wait("never asleep", func() bool { return r.Asleep(0) })
+			}
+			start := time.Now()
+			time.Sleep(10 * time.Millisecond)
+			slept += time.Since(start)
+			a.Deliver(0, frame4(i, 64))
+			wait("frame never left", func() bool { return b.Discard(0) > 0 })
+		}
+		r.Stop()
+		var s dataplane.Snapshot
+		r.Snapshot(&s)
+		w, all := &s.Workers[0], time.Since(began)
+		switch {
+		case w.Busy <= 0 || w.Idle <= 0 || w.Busy+w.Idle > all:
+			t.Errorf("idle mode %d: busy %v, idle %v, in %v", idle, w.Busy, w.Idle, all)
+		case idle != dataplane.Busy && w.Idle < slept:
+			t.Errorf("idle mode %d: busy %v, idle %v, though it slept %v", idle, w.Busy, w.Idle, slept)
+		}
+	}
+}
+
 // TestRunning passes frames through running workers while states are published
 // and counters are read, for the race detector.
 func TestRunning(t *testing.T) {
