@@ -201,7 +201,8 @@ func start(path string, cfg *config.Config, log *slog.Logger) (_ *daemon, err er
 		}
 		log.Info("metrics", "url", "http://"+s.Addr().String()+"/metrics")
 		d.tasks.Go(func() {
-			if err := s.Serve(ctx); err != nil {
+			refused := func(err error) { log.Error("metrics: connections are not accepted, tried again", "err", err) }
+			if err := s.Serve(ctx, refused); err != nil {
 				d.failed <- err
 			}
 		})

@@ -160,6 +160,7 @@ func listenControl(cfg *config.Config, log *slog.Logger) (*show.Server, error) {
 func (d *daemon) source() show.Source {
 	s := show.Source{
 		Snapshot: d.router.Snapshot, Ports: d.ports, Control: d.ctl, Tables: d.tables, Status: d.status, Reload: d.askReload, Code: exitCode, Sync: d.sync,
+		Failed:  func(err error) { d.log.Error("control socket: clients are not accepted, tried again", "err", err) },
 		Devices: make([]show.Device, len(d.ports)),
 	}
 	for i, p := range d.ports {

@@ -111,7 +111,7 @@ func serve(t *testing.T, c *Collector) string {
 	}
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan error, 1)
-	go func() { done <- s.Serve(ctx) }()
+	go func() { done <- s.Serve(ctx, nil) }()
 	t.Cleanup(func() {
 		cancel()
 		if err := <-done; err != nil {
@@ -466,14 +466,14 @@ func TestListen(t *testing.T) {
 	}
 	ctx, cancel := context.WithCancel(context.Background())
 	cancel()
-	if err := s.Serve(ctx); err != nil {
+	if err := s.Serve(ctx, nil); err != nil {
 		t.Errorf("serve: got %v after the context was done, want no error", err)
 	}
 	s, err = Listen(addr, c)
 	if err != nil {
 		t.Fatalf("the address is not free again: %v", err)
 	}
-	if err := s.Serve(ctx); err != nil {
+	if err := s.Serve(ctx, nil); err != nil {
 		t.Error(err)
 	}
 }

@@ -17,6 +17,7 @@ import (
 	"time"
 
 	"nmfwd/dataplane"
+	"nmfwd/dataplane/clients"
 	"nmfwd/dataplane/control"
 	"nmfwd/dataplane/metrics"
 )
@@ -43,6 +44,10 @@ type Source struct {
 
 	// Sync returns when all is in use that the system told before.
 	Sync func(context.Context) error
+
+	// Failed is told when clients cannot be accepted, which is tried again. It may
+	// be nil.
+	Failed func(error)
 }
 
 // A Device is what is known of the interface behind a port.
@@ -58,7 +63,7 @@ type Device struct {
 // A Server answers requests at a socket.
 type Server struct {
 	source   Source
-	listener *net.UnixListener
+	listener net.Listener
 	path     string
 	made     fs.FileInfo // the socket
 	rates    rates
@@ -128,11 +133,12 @@ func (s *Server) Serve(ctx context.Context, source Source) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	running.Go(func() { s.rates.follow(ctx, s.every, s.source.Snapshot) })
-	stop := context.AfterFunc(ctx, func() { s.listener.Close() })
+	listener := clients.Listen(s.listener, 0, source.Failed)
+	stop := context.AfterFunc(ctx, func() { listener.Close() })
 	defer stop()
 	slots := make(chan struct{}, maxClients)
 	for {
-		c, err := s.listener.AcceptUnix()
+		c, err := listener.Accept()
 		if ctx.Err() != nil {
 			if c != nil {
 				c.Close()
@@ -164,7 +170,7 @@ func (s *Server) removed(err error) error {
 
 // refuse tells a client that there are too many. It is small enough to fit the
 // socket's buffer.
-func refuse(c *net.UnixConn) {
+func refuse(c net.Conn) {
 	defer c.Close()
 	c.SetWriteDeadline(time.Now().Add(time.Second))
 	writeError(c, &Error{CodeUnavailable, fmt.Sprintf("%d clients are being answered: try again", maxClients)})
@@ -180,7 +186,7 @@ func writeError(w io.Writer, e *Error) error {
 }
 
 // serve answers the request of one client.
-func (s *Server) serve(ctx context.Context, c *net.UnixConn) {
+func (s *Server) serve(ctx context.Context, c net.Conn) {
 	defer c.Close()
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -204,12 +210,12 @@ type answer struct {
 	*Server
 	ctx   context.Context
 	json  bool
-	conn  *net.UnixConn
+	conn  net.Conn
 	out   *bufio.Writer // of parts
 	table table
 }
 
-func newAnswer(ctx context.Context, s *Server, c *net.UnixConn) *answer {
+func newAnswer(ctx context.Context, s *Server, c net.Conn) *answer {
 	a := &answer{Server: s, ctx: ctx, conn: c}
 	a.out = bufio.NewWriterSize(parts{a}, maxPart)
 	return a

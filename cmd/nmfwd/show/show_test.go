@@ -18,6 +18,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"syscall"
 	"testing"
 	"time"
 
@@ -444,6 +445,72 @@ func TestManyClients(t *testing.T) {
 	all.Wait()
 }
 
+// A shortOf is a listener that has no descriptor at every other call.
+type shortOf struct {
+	net.Listener
+	calls int
+}
+
+func (s *shortOf) Accept() (net.Conn, error) {
+	if s.calls++; s.calls%2 == 1 {
+		return nil, syscall.EMFILE
+	}
+	return s.Listener.Accept()
+}
+
+// TestAcceptErrors: a client that could not be accepted is at the next attempt.
+func TestAcceptErrors(t *testing.T) {
+	told := make(chan error, 1)
+	l := start(t, labSpec(), func(l *lab) {
+		l.server.listener = &shortOf{Listener: l.server.listener}
+		l.source.Failed = func(err error) { told <- err }
+	})
+	for range 5 {
+		l.must("status")
+	}
+	if err := <-told; !errors.Is(err, syscall.EMFILE) {
+		t.Errorf("told %v", err)
+	}
+}
+
+// TestReloadWithoutClient: clients that asked for a reload which takes for ever,
+// and have gone, make room for others.
+func TestReloadWithoutClient(t *testing.T) {
+	l := start(t, labSpec(), func(l *lab) {
+		l.source.Reload = func(ctx context.Context) (string, error) {
+			<-ctx.Done()
+			return "", ctx.Err()
+		}
+	})
+	var held []net.Conn
+	for range maxClients {
+		c, err := net.Dial("unix", l.path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer c.Close()
+		if _, err := io.WriteString(c, version+" reload\n"); err != nil {
+			t.Fatal(err)
+		}
+		held = append(held, c)
+	}
+	if _, err := l.ask("status"); err == nil {
+		t.Error("one too many was answered")
+	}
+	for _, c := range held {
+		c.Close()
+	}
+	for end := time.Now().Add(20 * time.Second); ; time.Sleep(10 * time.Millisecond) {
+		_, err := l.ask("status")
+		if err == nil {
+			break
+		}
+		if time.Now().After(end) {
+			t.Fatalf("all have gone: %v", err)
+		}
+	}
+}
+
 // TestSocket: only its owner may use it; a dead one's is replaced, a live one's
 // and a file are not.
 func TestSocket(t *testing.T) {
@@ -825,7 +892,7 @@ func exposition(t *testing.T, s Source) metricLines {
 	}
 	ctx, cancel := context.WithCancel(t.Context())
 	done := make(chan error, 1)
-	go func() { done <- m.Serve(ctx) }()
+	go func() { done <- m.Serve(ctx, nil) }()
 	defer func() {
 		cancel()
 		if err := <-done; err != nil {

@@ -1,6 +1,8 @@
 package show
 
 import (
+	"context"
+	"errors"
 	"fmt"
 	"strconv"
 	"time"
@@ -99,11 +101,17 @@ func (a *answer) status(*Request) error {
 
 // reload has the configuration read again and waits for the end of that.
 func (a *answer) reload(*Request) error {
-	said, err := a.source.Reload(a.ctx)
-	if err != nil {
+	var said string
+	err := a.await(func(ctx context.Context) (err error) {
+		said, err = a.source.Reload(ctx)
+		return err
+	})
+	switch {
+	case errors.Is(err, errGone):
+		return err
+	case err != nil:
 		return &Error{a.source.Code(err), err.Error()}
-	}
-	if a.json {
+	case a.json:
 		return a.item(map[string]string{"result": said})
 	}
 	return a.note("%s", said)
@@ -112,8 +120,31 @@ func (a *answer) reload(*Request) error {
 // sync waits until all is in use that the system told before. People are told by
 // its end.
 func (a *answer) sync(*Request) error {
-	if err := a.source.Sync(a.ctx); err != nil || !a.json {
+	if err := a.await(a.source.Sync); err != nil || !a.json {
 		return err
 	}
 	return a.item(map[string]string{"result": "synced"})
+}
+
+// errGone says that the client does not wait any more.
+var errGone = errors.New("the client has gone")
+
+// await returns the error of f, or errGone as soon as nobody waits for it.
+func (a *answer) await(f func(context.Context) error) error {
+	ctx, cancel := context.WithCancel(a.ctx)
+	defer cancel()
+	done := make(chan error, 1)
+	go func() { done <- f(ctx) }()
+	alive := time.NewTicker(aliveEvery)
+	defer alive.Stop()
+	for {
+		select {
+		case err := <-done:
+			return err
+		case <-alive.C:
+			if a.alive() != nil {
+				return errGone
+			}
+		}
+	}
 }
