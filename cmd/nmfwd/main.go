@@ -5,6 +5,7 @@ package main
 import (
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"os"
 	"runtime/debug"
@@ -56,6 +57,11 @@ type coded struct {
 
 func (e coded) Error() string { return e.err.Error() }
 func (e coded) Unwrap() error { return e.err }
+
+// A told error has been written already.
+type told struct{ error }
+
+func (e told) Unwrap() error { return e.error }
 
 // inFile reports whether err is about lines of the configuration.
 func inFile(err error) bool {
@@ -121,13 +127,20 @@ func main() {
 		os.Exit(exUsage)
 	}
 	if err := ctx.Run(); err != nil {
-		var s *show.Error
-		if inFile(err) || errors.As(err, &s) && s.Code == exDataErr {
-			fmt.Fprintln(os.Stderr, err) // begins with the place, as a compiler's
-		} else {
-			fmt.Fprintf(os.Stderr, "nmfwd: %v\n", err)
+		if !errors.As(err, new(told)) {
+			complain(os.Stderr, err)
 		}
 		os.Exit(exitCode(err))
+	}
+}
+
+// complain writes the error that ends the program.
+func complain(w io.Writer, err error) {
+	var s *show.Error
+	if inFile(err) || errors.As(err, &s) && s.Code == exDataErr {
+		fmt.Fprintln(w, err) // begins with the place, as a compiler's
+	} else {
+		fmt.Fprintf(w, "nmfwd: %v\n", err)
 	}
 }
 

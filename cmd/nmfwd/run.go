@@ -1,6 +1,7 @@
 package main
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -37,8 +38,21 @@ type runCmd struct {
 	Debug  bool     `help:"Log more."`
 }
 
+// How long the end of the daemon waits for the readers of its output.
+const flushFor = time.Second
+
+// lostMessages is the line of a log that says how many are missing.
+func lostMessages(n int) []byte {
+	var b bytes.Buffer
+	slog.New(slog.NewTextHandler(&b, nil)).Warn("messages lost here: the log could not be written", "messages", n)
+	return b.Bytes()
+}
+
+// lostLines is lostMessages for the lines of --status.
+func lostLines(n int) []byte { return fmt.Appendf(nil, "%d lines lost here\n", n) }
+
 // Run is the daemon.
-func (c *runCmd) Run() error {
+func (c *runCmd) Run() (err error) {
 	collect(restPercent)
 	// A daemon that still reads its configuration must not die of a reload.
 	hup := make(chan os.Signal, 1) // one waiting stands for all that come meanwhile
@@ -58,9 +72,11 @@ func (c *runCmd) Run() error {
 	if c.Debug {
 		level = slog.LevelDebug
 	}
-	log := slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: level}))
+	newLog := func(w io.Writer) *slog.Logger {
+		return slog.New(slog.NewTextHandler(w, &slog.HandlerOptions{Level: level}))
+	}
 	if len(c.Pcap) > 0 {
-		return replay(c.Config, cfg, c.Pcap, log)
+		return replay(c.Config, cfg, c.Pcap, newLog(os.Stderr))
 	}
 	if err := resolve(cfg, kernelAddrs); err != nil {
 		return err
@@ -68,11 +84,29 @@ func (c *runCmd) Run() error {
 	// Who sees a port taken, or metrics served, may send a signal at once.
 	stop := make(chan os.Signal, 1)
 	signal.Notify(stop, syscall.SIGTERM, syscall.SIGINT)
+	// Who reads the log may end, or stop to read.
+	signal.Ignore(syscall.SIGPIPE)
+	stderr := newSpool(os.Stderr, lostMessages)
+	defer func() {
+		if err != nil {
+			complain(stderr, err)
+			err = told{err}
+		}
+		stderr.Close(flushFor)
+	}()
+	log := newLog(stderr)
+	slog.SetDefault(log) // for packages that log by themselves
 	d, err := start(c.Config, cfg, log)
 	if err != nil {
 		return err
 	}
-	return d.serve(stop, hup, c.Status)
+	var status io.Writer
+	if c.Status {
+		stdout := newSpool(os.Stdout, lostLines)
+		defer stdout.Close(flushFor)
+		status = stdout
+	}
+	return d.serve(stop, hup, status)
 }
 
 // noPorts is the error of a file without ports.
@@ -90,9 +124,22 @@ func readFile(name string) ([]byte, error) {
 
 func loadConfig(path string) (*config.Config, error) { return loadUntil(context.Background(), path) }
 
-// loadUntil is loadConfig until ctx is done.
+// loadUntil is loadConfig until ctx is done. It does not wait for the file then:
+// on a disk that hangs it may take for ever.
 func loadUntil(ctx context.Context, path string) (*config.Config, error) {
-	cfg, err := config.LoadContext(ctx, path)
+	var cfg *config.Config
+	done := make(chan error, 1)
+	go func() {
+		c, err := config.LoadContext(ctx, path)
+		cfg = c
+		done <- err
+	}()
+	var err error
+	select {
+	case err = <-done:
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	}
 	var pe *fs.PathError
 	if errors.As(err, &pe) && !errors.Is(err, fs.ErrPermission) {
 		return nil, coded{exNoInput, err}
@@ -388,8 +435,9 @@ func (d *daemon) stop() {
 	}
 }
 
-// serve handles signals until one ends the program.
-func (d *daemon) serve(stop, hup <-chan os.Signal, status bool) error {
+// serve handles signals until one ends the program. Each second a line goes to
+// status, if that is not nil.
+func (d *daemon) serve(stop, hup <-chan os.Signal, status io.Writer) error {
 	defer d.stop()
 	ctx, cancel := context.WithCancel(context.Background())
 	var reloading sync.WaitGroup
@@ -411,7 +459,7 @@ func (d *daemon) serve(stop, hup <-chan os.Signal, status bool) error {
 	})
 	var tick <-chan time.Time
 	var last sample
-	if status {
+	if status != nil {
 		t := time.NewTicker(time.Second)
 		defer t.Stop()
 		tick = t.C
@@ -430,7 +478,7 @@ func (d *daemon) serve(stop, hup <-chan os.Signal, status bool) error {
 		case <-tick:
 			var now sample
 			now.take(d.router)
-			fmt.Println(now.since(&last))
+			fmt.Fprintln(status, now.since(&last))
 			last = now
 		}
 	}
