@@ -301,6 +301,10 @@ type HostRouter interface {
 	// more than is its own, but nothing less. It may be called from any goroutine, and
 	// does not change or keep the map.
 	SetHostRoutes(routes map[netip.Prefix]bool) (missing int, err error)
+
+	// AddHostRoute makes one more route that the host follows, until all are set
+	// again. Without place the host gets more than is its own, too.
+	AddHostRoute(netip.Prefix) error
 }
 
 // A Watcher is a Device that others may change, beyond its link, while it is

@@ -223,6 +223,19 @@ func (p *port) SetHostRoutes(routes map[netip.Prefix]bool) (missing int, err err
 	return missing, nil
 }
 
+// AddHostRoute implements dataplane.HostRouter.
+func (p *port) AddHostRoute(r netip.Prefix) error {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.closed {
+		return fmt.Errorf("afxdp: port %s: %w", p.name, net.ErrClosed)
+	}
+	if err := p.prog.addRoute(r); err != nil {
+		return fmt.Errorf("afxdp: port %s: %w", p.name, err)
+	}
+	return nil
+}
+
 // Divert implements dataplane.Diverter: the program leaves to the host what it
 // finds no socket for.
 func (p *port) Divert() error {

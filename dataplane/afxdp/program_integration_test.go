@@ -356,6 +356,16 @@ func TestProgramRoutesFull(t *testing.T) {
 				t.Fatalf("step %d: all of %v have a place", step, routes)
 			}
 		}
+		if step%3 == 0 { // some more of the host's, one by one
+			for range rnd.IntN(3) {
+				r := random()
+				routes[r] = true
+				if err := p.addRoute(r); err != nil {
+					t.Fatal(err)
+				}
+				missing = max(missing, 1)
+			}
+		}
 		for range 20 {
 			a := random().Addr()
 			if a.IsUnspecified() || a.Is4() && a.As4()[0] == 0 {

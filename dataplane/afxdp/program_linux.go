@@ -204,11 +204,13 @@ func (p *program) setRoutes(routes map[netip.Prefix]bool) (missing int, err erro
 	return len(lacking[0]) + len(lacking[1]), nil
 }
 
+// rests are what cover all of a family.
+var rests = [2]netip.Prefix{netip.PrefixFrom(netip.IPv4Unspecified(), 0), netip.PrefixFrom(netip.IPv6Unspecified(), 0)}
+
 // leaveRest has the host get what lacking routes of a family are for, of which the
 // map has no place: all of the family that the map does not say otherwise of.
 func (p *program) leaveRest(f int, routes map[netip.Prefix]bool, lacking *[]netip.Prefix) error {
-	rest := [...]netip.Prefix{netip.PrefixFrom(netip.IPv4Unspecified(), 0), netip.PrefixFrom(netip.IPv6Unspecified(), 0)}[f]
-	_, wanted := routes[rest]
+	_, wanted := routes[rests[f]]
 	hosts := 0
 	for _, r := range *lacking {
 		if routes[r] {
@@ -216,7 +218,7 @@ func (p *program) leaveRest(f int, routes map[netip.Prefix]bool, lacking *[]neti
 		}
 	}
 	if p.rest[f] && !wanted && hosts < 2 { // one may have the place of the rest
-		if err := p.deleteRoute(rest); err != nil {
+		if err := p.deleteRoute(rests[f]); err != nil {
 			return err
 		}
 		p.rest[f] = false
@@ -230,32 +232,49 @@ func (p *program) leaveRest(f int, routes map[netip.Prefix]bool, lacking *[]neti
 		}
 		*lacking = still
 	}
-	need := false
 	for _, r := range *lacking {
 		if !routes[r] {
 			continue
 		}
-		need = true
-		for n := r.Bits(); n >= 0; n-- {
-			outer, _ := r.Addr().Prefix(n)
-			if host, ok := p.routes[outer]; ok && !host {
-				if err := p.deleteRoute(outer); err != nil {
-					return err
-				}
+		if err := p.leave(r); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// leave has the host get what r, of which the map has no place, is for, with the
+// rest of its family.
+func (p *program) leave(r netip.Prefix) error {
+	for n := r.Bits(); n >= 0; n-- {
+		outer, _ := r.Addr().Prefix(n)
+		if host, ok := p.routes[outer]; ok && !host {
+			if err := p.deleteRoute(outer); err != nil {
+				return err
 			}
 		}
 	}
-	if !need {
-		return nil
-	}
-	err := p.putRoute(rest, true)
+	f := family(r)
+	err := p.putRoute(rests[f], true)
 	if isFull(err) {
 		if err := p.makePlace(f); err != nil {
 			return err
 		}
-		err = p.putRoute(rest, true)
+		err = p.putRoute(rests[f], true)
 	}
 	p.rest[f] = err == nil
+	return err
+}
+
+// addRoute makes r one of the host's, beside those that there are.
+func (p *program) addRoute(r netip.Prefix) error {
+	if p.routes4 == nil || p.routes[r] {
+		return nil
+	}
+	err := p.putRoute(r, true)
+	if isFull(err) {
+		err = p.leave(r)
+	}
 	return err
 }
 

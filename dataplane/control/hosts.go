@@ -69,6 +69,26 @@ func (c *Control) noteHost(r *fib.Route) {
 	}
 }
 
+// hostNow tells the devices at once that packets to p go to the host now, if they do:
+// all of its routes are told later, and workers can only drop what is the host's.
+func (c *Control) hostNow(p netip.Prefix) {
+	if len(c.hostRouter.devices) == 0 || len(c.hosts) == 0 {
+		return
+	}
+	host := false
+	for r := range c.rib.Covering(p) {
+		host = r.Kind == fib.Host // of the longest in the end
+	}
+	if !host {
+		return
+	}
+	for _, d := range c.hostRouter.devices {
+		if err := d.AddHostRoute(p); err != nil {
+			c.hostRouter.changed = true // which is told with what went wrong
+		}
+	}
+}
+
 // tellHosts tells the devices which routes the host follows, if that changed and
 // it is time for it.
 func (c *Control) tellHosts() {

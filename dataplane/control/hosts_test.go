@@ -3,6 +3,7 @@ package control
 import (
 	"bytes"
 	"errors"
+	"fmt"
 	"log/slog"
 	"maps"
 	"net/netip"
@@ -19,6 +20,7 @@ type filter struct {
 	routes map[netip.Prefix]bool
 	told   int
 
+	added   []netip.Prefix
 	missing int
 	err     error
 }
@@ -27,6 +29,42 @@ func (f *filter) SetHostRoutes(routes map[netip.Prefix]bool) (int, error) {
 	f.routes = maps.Clone(routes)
 	f.told++
 	return f.missing, f.err
+}
+
+func (f *filter) AddHostRoute(p netip.Prefix) error {
+	f.added = append(f.added, p)
+	return f.err
+}
+
+// TestHostAtOnce: what becomes the host's is told at once, however long it takes
+// until all routes are told again.
+func TestHostAtOnce(t *testing.T) {
+	r, k := newKernelRig(t, fib.Route{Prefix: netip.MustParsePrefix("10.0.0.0/8"), Kind: fib.Host}, kernelVia("10.1.0.0/16", "198.18.0.203", 0), kernelVia("203.0.113.0/24", "198.18.0.203", 0))
+	f := &filter{}
+	r.hostRouter.devices = []dataplane.HostRouter{f}
+	r.hostRouter.next = 1 << 60
+	for _, c := range []struct {
+		what string
+		set  fib.Route
+		want string
+	}{
+		{"new", fib.Route{Prefix: netip.MustParsePrefix("203.0.114.0/24"), Kind: fib.Host}, "[203.0.114.0/24]"},
+		{"was a port's", fib.Route{Prefix: netip.MustParsePrefix("203.0.113.0/24"), Kind: fib.Host}, "[203.0.113.0/24]"},
+		{"the port's within went", fib.Route{Prefix: netip.MustParsePrefix("10.1.0.0/16")}, "[10.1.0.0/16]"},
+		{"a port's came", kernelVia("10.1.0.0/16", "198.18.0.203", 0), "[]"},
+		{"within a port's", fib.Route{Prefix: netip.MustParsePrefix("10.1.2.0/24"), Kind: fib.Host}, "[10.1.2.0/24]"},
+		{"the host's went within a port's", fib.Route{Prefix: netip.MustParsePrefix("10.1.2.0/24")}, "[]"},
+	} {
+		f.added = nil
+		k.set(c.set)
+		r.Step(r.at)
+		if got := fmt.Sprint(f.added); got != c.want {
+			t.Errorf("%s: told %s, want %s", c.what, got, c.want)
+		}
+	}
+	if f.told != 0 || !r.hostRouter.changed {
+		t.Errorf("all were told %d times, and are to be told: %t", f.told, r.hostRouter.changed)
+	}
 }
 
 // TestHostRoutes: devices are told which routes the host follows, and no more than

@@ -121,13 +121,12 @@ func (c *Control) followRoutes() {
 			if err := c.rib.Remove(r); err != nil && !errors.Is(err, fib.ErrNoRoute) {
 				c.log.Error("route of the system", "err", err)
 			}
-			return
-		}
-		if err := c.rib.Add(r); err != nil {
+		} else if err := c.rib.Add(r); err != nil {
 			c.refuse(r, err)
-			return
+		} else {
+			c.counted(&r, 1)
 		}
-		c.counted(&r, 1)
+		c.hostNow(r.Prefix)
 	})
 	c.keepGateways()
 }
