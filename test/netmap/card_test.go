@@ -146,11 +146,16 @@ type wireEnd struct {
 // newWireEnd opens the station's card.
 func newWireEnd(t *testing.T, name, router string) *wireEnd {
 	t.Helper()
+	return newWireEndOf(t, cardConfig(t, name, false), router)
+}
+
+func newWireEndOf(t *testing.T, cfg dataplane.PortConfig, router string) *wireEnd {
+	t.Helper()
 	i, err := net.InterfaceByName(router)
 	if err != nil {
 		t.Fatal(err)
 	}
-	e := &wireEnd{t: t, port: open(t, []dataplane.PortConfig{cardConfig(t, name, false)})[0], mac: i.HardwareAddr}
+	e := &wireEnd{t: t, port: open(t, []dataplane.PortConfig{cfg})[0], mac: i.HardwareAddr}
 	if e.bufs, err = e.port.Queues[0].TX.Region().Take(64); err != nil {
 		t.Fatal(err)
 	}
@@ -310,8 +315,13 @@ func takeSettings(t *testing.T, name string) {
 // 198.19.0.0/16 goes back out to the station.
 func routerOn(t *testing.T, name string, e *wireEnd) (*dataplane.Router, *dataplane.Port) {
 	t.Helper()
-	takeSettings(t, name)
-	cfg := cardConfig(t, name, true)
+	return routerOf(t, cardConfig(t, name, true), 1500, e)
+}
+
+// routerOf is routerOn for a card opened by cfg, and packets of up to mtu bytes.
+func routerOf(t *testing.T, cfg dataplane.PortConfig, mtu int, e *wireEnd) (*dataplane.Router, *dataplane.Port) {
+	t.Helper()
+	takeSettings(t, cfg.Name)
 	ports := open(t, []dataplane.PortConfig{cfg})
 	p := ports[0]
 	waitUp(t, p)
@@ -324,7 +334,7 @@ func routerOn(t *testing.T, name string, e *wireEnd) (*dataplane.Router, *datapl
 		t.Fatal(err)
 	}
 	t.Cleanup(r.Close)
-	rib := fib.New([]fib.PortAttr{{MAC: [6]byte(p.MAC), MTU: 1500}})
+	rib := fib.New([]fib.PortAttr{{MAC: [6]byte(p.MAC), MTU: uint16(mtu)}})
 	errs := []error{
 		rib.Add(fib.Route{Prefix: netip.MustParsePrefix("198.19.0.0/16"), Kind: fib.Via, Gateway: station, Origin: fib.Static}),
 		rib.SetNeighbor(0, station, [6]byte(e.port.MAC)),
@@ -335,7 +345,7 @@ func routerOn(t *testing.T, name string, e *wireEnd) (*dataplane.Router, *datapl
 	if err := errors.Join(errs...); err != nil {
 		t.Fatal(err)
 	}
-	r.Publish(&dataplane.State{FIB: rib.Commit(), Ports: []dataplane.PortState{{MAC: wire.MACOf(p.MAC), MTU: 1500, Host: true, Up: true}}})
+	r.Publish(&dataplane.State{FIB: rib.Commit(), Ports: []dataplane.PortState{{MAC: wire.MACOf(p.MAC), MTU: mtu, Host: true, Up: true}}})
 	if err := r.Start(); err != nil {
 		t.Fatal(err)
 	}
@@ -400,6 +410,120 @@ func TestHostRings(t *testing.T) {
 	r.Snapshot(&s)
 	for i, q := range s.Ports[0].RX {
 		t.Logf("RX ring %d: %+v", i, q)
+	}
+}
+
+// Packets of jumboMTU bytes, and the buffers that hold them.
+const (
+	jumboMTU     = 9000
+	jumboBufSize = 9216
+)
+
+// jumboCards gives both cards an MTU of jumboMTU for the time of the test, and returns
+// what opens them with buffers for that, or skips the test and says what does not
+// allow it.
+func jumboCards(t *testing.T) (router, other dataplane.PortConfig) {
+	t.Helper()
+	a, b := joined(t)
+	ram, buffers := memory()
+	if need := uint64(buffers) * jumboBufSize; buffers == 0 || need > ram/2 {
+		t.Skipf("netmap's %d buffers would take %d MB with %d bytes each, the machine has %d: set buf_num before", buffers, need>>20, jumboBufSize, ram>>20)
+	}
+	for _, name := range []string{a, b} {
+		i, err := net.InterfaceByName(name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := setMTU(name, jumboMTU); err != nil {
+			t.Skipf("%s does not take an MTU of %d: %v", name, jumboMTU, err)
+		}
+		t.Cleanup(func() {
+			if err := setMTU(name, i.MTU); err != nil {
+				t.Errorf("MTU of %s: %v", name, err)
+			}
+		})
+	}
+	router, other = cardConfig(t, a, true), cardConfig(t, b, false)
+	router.BufSize, other.BufSize = jumboBufSize, jumboBufSize
+	p, err := netmap.Open([]dataplane.PortConfig{router, other}, netmap.Options{LockDir: t.TempDir()})
+	if err != nil {
+		t.Skipf("netmap does not open the cards with an MTU of %d and buffers of %d bytes: %v", jumboMTU, jumboBufSize, err)
+	}
+	for i := range p {
+		if err := p[len(p)-1-i].Device.Close(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return router, other
+}
+
+// TestJumboToHost: the host gets frames whole that the card puts into several slots,
+// and nothing of them as a frame of its own: packets to the host have an ARP request
+// of another station wherever a slot may begin, which is never answered.
+func TestJumboToHost(t *testing.T) {
+	router, other := jumboCards(t)
+	hostAddr(t, router.Name)
+	e := newWireEndOf(t, other, router.Name)
+	r, p := routerOf(t, router, jumboMTU, e)
+	e.exchange("ARP", e.arpRequest(), e.isARPReply)
+	forger := netip.MustParseAddr("198.18.0.77").AsSlice()
+	forged := e.arpRequest()[:42]
+	copy(forged[28:], forger)
+	answered := 0
+	whole := func(request []byte) func([]byte) bool {
+		return func(b []byte) bool {
+			if e.isARPRequest(b) {
+				e.send(e.arpReply())
+			}
+			if len(b) >= 42 && b[12] == 8 && b[13] == 6 && bytes.Equal(b[38:42], forger) {
+				answered++
+			}
+			return isEchoReply(b, request)
+		}
+	}
+	longest := jumboMTU - 28
+	for _, n := range []int{56, 1472, 2006, 2007, 4054, 4055, 4172, 8150, 8151, longest} {
+		request := e.echo(n)
+		e.exchange(fmt.Sprintf("echo of %d bytes", n), request, whole(request))
+	}
+	for range 20 {
+		payload := make([]byte, jumboMTU-20)
+		binary.BigEndian.PutUint16(payload[2:], 9) // discard
+		binary.BigEndian.PutUint16(payload[4:], uint16(len(payload)))
+		frame := e.ip(hostNet.Addr(), 17, payload)
+		for at := 1024; at+len(forged) <= len(frame); at += 1024 {
+			copy(frame[at:], forged)
+		}
+		e.send(frame)
+		request := e.echo(56)
+		e.exchange("echo after a packet", request, whole(request))
+	}
+	if answered > 0 {
+		t.Errorf("the host answered %d frames that nobody sent", answered)
+	}
+	r.Stop()
+	var s dataplane.Snapshot
+	r.Snapshot(&s)
+	for i, q := range s.Ports[0].RX {
+		t.Logf("RX ring %d: %+v", i, q)
+		if q.Dropped[dataplane.DropHostTooBig] > 0 {
+			t.Errorf("RX ring %d: %d frames too big for the host, whose MTU is %d", i, q.Dropped[dataplane.DropHostTooBig], p.MTU)
+		}
+	}
+}
+
+// TestHostOnRefusesLargeMTU: with a host, buffers have to hold what the interface may
+// carry, whatever the port line says; the error has the parameter that mends it.
+func TestHostOnRefusesLargeMTU(t *testing.T) {
+	router, _ := jumboCards(t)
+	router.BufSize, router.MTU = 4096, 1500
+	p, err := netmap.Open([]dataplane.PortConfig{router}, netmap.Options{LockDir: t.TempDir()})
+	if err == nil {
+		p[0].Device.Close()
+		t.Fatalf("opened: %+v", p[0].Info)
+	}
+	if !strings.Contains(err.Error(), "buf_size") {
+		t.Errorf("got %v", err)
 	}
 }
 

@@ -566,7 +566,7 @@ func TestCards(t *testing.T) {
 }
 
 // receiveAll waits for a time for frames of all rings of a port, and calls f
-// with each.
+// with each, whole where it takes several slots.
 func receiveAll(t *testing.T, p *dataplane.Port, wait time.Duration, f func(ring int, frame []byte)) {
 	t.Helper()
 	var ds []dataplane.Descriptor
@@ -581,9 +581,18 @@ func receiveAll(t *testing.T, p *dataplane.Port, wait time.Duration, f func(ring
 		}
 		s := slots[:q.RX.Recv(slots[:])]
 		var free []uint32
+		var parts []byte
 		for i := range s {
-			f(q.Index, q.RX.Region().Bytes(&s[i]))
+			b := q.RX.Region().Bytes(&s[i])
 			free = append(free, s[i].Buf)
+			if s[i].Flags&dataplane.More != 0 {
+				parts = append(parts, b...)
+				continue
+			}
+			if parts != nil {
+				b, parts = append(parts, b...), nil
+			}
+			f(q.Index, b)
 		}
 		q.RX.Release(free)
 	}

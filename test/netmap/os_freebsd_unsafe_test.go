@@ -17,6 +17,7 @@ const (
 	siocDIFADDR  = 0x80206919
 	siocSIFFLAGS = 0x80206910
 	siocGIFFLAGS = 0xc0206911
+	siocSIFMTU   = 0x80206934
 )
 
 // ifRequest performs an ioctl about an interface whose argument, without the name
@@ -51,6 +52,19 @@ func addAddr(name string, p netip.Prefix) error {
 	}
 	arg := append(append(sockaddr(p.Addr().AsSlice()), sockaddr(broadcast)...), sockaddr(m)...)
 	return ifRequest(name, siocAIFADDR, append(arg, 0, 0, 0, 0))
+}
+
+// setMTU sets the largest IP packet of an interface.
+func setMTU(name string, mtu int) error {
+	return ifRequest(name, siocSIFMTU, binary.NativeEndian.AppendUint32(make([]byte, 0, 16), uint32(mtu))[:16])
+}
+
+// memory returns the bytes of memory of the machine, and how many buffers netmap is to
+// have, 0 where that is not known.
+func memory() (ram uint64, buffers int) {
+	ram, _ = unix.SysctlUint64("hw.physmem")
+	n, _ := unix.SysctlUint32("dev.netmap.buf_num")
+	return ram, int(n)
 }
 
 // delAddr takes an IPv4 address from an interface.

@@ -54,6 +54,23 @@ func setUp(name string, up bool) error {
 	})
 }
 
+// setMTU sets the largest IP packet of an interface.
+func setMTU(name string, mtu int) error {
+	return ifRequest(name, unix.SIOCSIFMTU, func(r *unix.Ifreq) error { r.SetUint32(uint32(mtu)); return nil })
+}
+
+// memory returns the bytes of memory of the machine, and how many buffers netmap is to
+// have, 0 where that is not known.
+func memory() (ram uint64, buffers int) {
+	var i unix.Sysinfo_t
+	if unix.Sysinfo(&i) == nil {
+		ram = uint64(i.Totalram) * uint64(i.Unit)
+	}
+	b, _ := os.ReadFile("/sys/module/netmap/parameters/buf_num")
+	fmt.Sscan(string(b), &buffers)
+	return ram, buffers
+}
+
 // pin ties the calling thread, and what it starts, to CPUs.
 func pin(cpus []int) error {
 	var set unix.CPUSet
