@@ -13,6 +13,7 @@ import (
 	"os"
 	"os/signal"
 	"runtime"
+	"runtime/debug"
 	"sync"
 	"syscall"
 	"time"
@@ -511,7 +512,7 @@ func (d *daemon) tryReload(ctx context.Context) (_ *config.Config, routes int, e
 	if err != nil {
 		return nil, 0, err
 	}
-	runtime.GC() // the text
+	debug.FreeOSMemory() // what was read; a collection that goes on beside ends too late on a busy machine
 	if errs := config.NeedsRestart(d.cfg, cfg); errs != nil {
 		return nil, 0, config.Errors(errs)
 	}
@@ -538,6 +539,7 @@ func (d *daemon) tryReload(ctx context.Context) (_ *config.Config, routes int, e
 	}
 	spec.Kernel = feed(d.routes)
 	routes, cfg.Routes = len(cfg.Routes), nil // the tables will have them
+	runtime.GC()
 	// While both configurations may be in use, what either one calls its own
 	// stays with the host.
 	if err := d.setAddrs(append(setup.Own(d.cfg), setup.Own(cfg)...)); err != nil {
