@@ -22,16 +22,18 @@ const (
 	flagFromHost SlotFlags = 1 << 9
 )
 
-// special4 and special6 say, by the first byte of an address, whether it may
-// lie in a range that is not simply looked up.
+// special4 and special6 are not 0 for the first byte of an address that may lie
+// in a range that is not simply looked up. Several are asked at once by an or.
 var (
 	special4 = firstBytes(func(b int) bool { return b == 0 || b == 127 || b == 169 || b >= 224 })
 	special6 = firstBytes(func(b int) bool { return b == 0x00 || b >= 0xfe })
 )
 
-func firstBytes(in func(b int) bool) (t [256]bool) {
+func firstBytes(in func(b int) bool) (t [256]uint8) {
 	for b := range t {
-		t[b] = in(b)
+		if in(b) {
+			t[b] = 1
+		}
 	}
 	return t
 }
@@ -115,14 +117,19 @@ func (st *State) decide4(port *PortState, b []byte, n int) (*fib.Adjacency, verd
 	}
 	src, dst := ip.Source(), ip.Destination()
 	linkLocal := false
-	if special4[src>>24] || special4[dst>>24] {
+	if special4[src>>24]|special4[dst>>24] != 0 {
 		var v verdict
 		if v, linkLocal = port.check4(src, dst); v != 0 {
 			return nil, v
 		}
 	}
-	if port.URPF != URPFOff && src>>16 != 0xa9fe && !st.reverse(port, &st.FIB.Adj[st.FIB.V4.Lookup(src)]) {
-		return nil, verdict(DropURPF)
+	if st.FIB.Sources.May(src) || port.URPF != URPFOff {
+		switch back := &st.FIB.Adj[st.FIB.V4.Lookup(src)]; {
+		case back.Action == fib.Local, back.Action == fib.Broadcast:
+			return nil, verdict(DropMartian)
+		case port.URPF != URPFOff && src>>16 != 0xa9fe && !st.reverse(port, back):
+			return nil, verdict(DropURPF)
+		}
 	}
 	a := &st.FIB.Adj[st.FIB.V4.Lookup(dst)]
 	if filtered && !st.IPOptions && a.Action != fib.Local && a.Action != fib.Broadcast {
@@ -160,7 +167,7 @@ func (st *State) decide6(port *PortState, b []byte, n int) (*fib.Adjacency, verd
 	sh, sl := ip.Source()
 	dh, dl := ip.Destination()
 	linkLocal := false
-	if special6[sh>>56] || special6[dh>>56] {
+	if special6[sh>>56]|special6[dh>>56] != 0 {
 		var v verdict
 		if v, linkLocal = port.check6(ip, sh, sl, dh, dl); v != 0 {
 			return nil, v

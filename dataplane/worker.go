@@ -189,9 +189,9 @@ func plain[T tables](st *State, port *PortState, region *Region, s []Slot, i, ou
 		var flags SlotFlags
 		if t := h.u32(offType); t&plain4Mask == plain4Type {
 			length = int(h.be16(off4Length))
-			dst := h.be32(off4Dst)
+			dst, src := h.be32(off4Dst), h.u32(off4Src)
 			if length < wire.IPv4Len || length > n-wire.EthernetLen || length > port.MTU || !h.valid4() ||
-				special4[h.u8(off4Src)] || special4[dst>>24] {
+				special4[src&0xff]|special4[dst>>24]|f.Sources[fib.SourceHash(src)] != 0 {
 				break
 			}
 			a = &f.Adj[f.V4.Lookup(dst)]
@@ -209,7 +209,7 @@ func plain[T tables](st *State, port *PortState, region *Region, s []Slot, i, ou
 			length = int(h.be16(off6Length)) + wire.IPv6Len
 			hi, lo := h.be64(off6Dst), h.be64(off6Dst+8)
 			if length > n-wire.EthernetLen || length > port.MTU || h.u8(off6Next) == wire.ProtoHopByHop ||
-				special6[h.u8(off6Src)] || special6[hi>>56] {
+				special6[h.u8(off6Src)]|special6[hi>>56] != 0 {
 				break
 			}
 			e := f.V6.First(hi)

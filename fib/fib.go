@@ -105,6 +105,8 @@ type FIB struct {
 	V6  Table6
 	Adj []Adjacency // what lookups index
 
+	Sources Sources // what Local and Broadcast adjacencies are for, in IPv4
+
 	Buckets []uint32   // indexes of adjacencies, Buckets of each group
 	Groups  [][]Member // by number of the group
 }

@@ -80,6 +80,7 @@ func (r *RIB) load(f *family, n int, rts []Route) error {
 			r.adj.refs[adj]++
 		}
 		m := f.alloc(entry{key: keyOf(rt.Prefix), origin: rt.Origin, adj: adj})
+		r.count(f, f.entries[m].key, adj, 1)
 		if l := len(added); l > 0 && !f.entries[added[l-1]].key.less(f.entries[m].key) {
 			inOrder = false
 		}
@@ -145,6 +146,7 @@ func (r *RIB) merge(f *family, head, n uint32) uint32 {
 	}
 	if old := *p; old != 0 && f.entries[old].origin == e.origin {
 		e.next = f.entries[old].next
+		r.count(f, e.key, f.entries[old].adj, -1)
 		r.adj.put(f.entries[old].adj)
 		f.free = append(f.free, old)
 	} else {

@@ -36,6 +36,7 @@ type RIB struct {
 	b4        builder4
 	b6        builder6
 	sweep     sweep
+	sources   sources
 	memory    memory
 	gen       uint64
 	reclaimed uint64
@@ -202,11 +203,13 @@ func (r *RIB) Add(rt Route) error {
 	adj := r.adj.get(r.adj.want(&rt))
 	if n != 0 {
 		old := f.entries[n].adj
+		r.count(f, k, old, -1)
 		f.readj(n, adj)
 		r.adj.put(old)
 	} else {
 		f.link(f.alloc(entry{key: k, origin: rt.Origin, adj: adj}))
 	}
+	r.count(f, k, adj, 1)
 	return r.review(f, k, before)
 }
 
@@ -225,8 +228,16 @@ func (r *RIB) Remove(rt Route) error {
 	before := r.onLink(f, k)
 	adj := f.entries[n].adj
 	f.unlink(n)
+	r.count(f, k, adj, -1)
 	r.adj.put(adj)
 	return r.review(f, k, before)
+}
+
+// count counts n routes of f with prefix k and adjacency adj as sources.
+func (r *RIB) count(f *family, k key, adj uint32, n int32) {
+	if f == &r.v4 {
+		r.sources.add(k, r.adj.wants[adj].kind, n)
+	}
 }
 
 // SetPort changes what adjacencies take from a port.
@@ -255,7 +266,7 @@ func (r *RIB) Commit() *FIB {
 	var from [aliases]alias
 	r.v4.aliased(from[aliases4:aliases6])
 	r.v6.aliased(from[aliases6:])
-	f := &FIB{Gen: r.gen, Adj: r.adj.commit(r.gen, r.reclaimed, &from)}
+	f := &FIB{Gen: r.gen, Sources: r.sources.now, Adj: r.adj.commit(r.gen, r.reclaimed, &from)}
 	f.Buckets, f.Groups = r.adj.commitGroups(r.gen, r.reclaimed)
 	f.V4.set(r.b4.root.publish(r.gen), r.b4.pool.words)
 	f.V6.set(r.b6.root.publish(r.gen), r.b6.pool.words, r.b6.origin)

@@ -44,6 +44,11 @@ type Spec struct {
 
 	// Kernel has the routes of the system, nil where they are not followed.
 	Kernel RouteSource
+
+	// Broadcast reports whether an IPv4 address is the broadcast of a network that
+	// the system has, which need not be a port's: no ICMP error is about a packet to
+	// it (RFC 1812, 4.3.2.7). Nil stands for never. It must not wait.
+	Broadcast func(netip.Addr) bool
 }
 
 // A Port is what is wanted of one port.

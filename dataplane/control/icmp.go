@@ -211,6 +211,12 @@ func (c *Control) tryTell(port int, frame []byte, e icmp.Error, src netip.Addr) 
 	if why := e.Check(ip, wire.Ethernet(frame).Destination()&wire.Group != 0); why != icmp.OK {
 		return why
 	}
+	if c.broadcast(destination(ip)) {
+		return icmp.Multicast
+	}
+	if c.broadcast(source(ip)) {
+		return icmp.BadSource
+	}
 	back := c.way(port, frame)
 	if !src.IsValid() {
 		from := port
@@ -223,6 +229,12 @@ func (c *Control) tryTell(port int, frame []byte, e icmp.Error, src netip.Addr) 
 	}
 	c.id++
 	return c.reach(port, frame, e.Build(c.packet[headroom:], ip, src, c.id), back)
+}
+
+// broadcast reports whether a is the broadcast address of a network of the router,
+// or of one that only the system has.
+func (c *Control) broadcast(a netip.Addr) bool {
+	return a.Is4() && (c.fib.Lookup(a).Action == fib.Broadcast || c.spec.Broadcast != nil && c.spec.Broadcast(a))
 }
 
 // count counts a message about a packet of a port, or why it is not sent.

@@ -109,9 +109,13 @@ func TestMessages(t *testing.T) {
 	big[10], big[11] = 0, 0
 	binary.BigEndian.PutUint16(big[10:], wire.Checksum(big[:wire.IPv4Len]))
 	broadcast := udp4("198.19.10.1", 1, 8)
-	copy(broadcast[12:], []byte{198, 18, 0, 255})
+	copy(broadcast[12:], []byte{198, 18, 77, 255})
 	broadcast[10], broadcast[11] = 0, 0
 	binary.BigEndian.PutUint16(broadcast[10:], wire.Checksum(broadcast[:wire.IPv4Len]))
+	toBroadcast := packet4(0, []byte{7, 0, 0, 0}, counting(8))
+	copy(toBroadcast[16:], []byte{198, 19, 0, 255})
+	toBroadcast[10], toBroadcast[11] = 0, 0
+	binary.BigEndian.PutUint16(toBroadcast[10:], wire.Checksum(toBroadcast[:24]))
 	for _, c := range []struct {
 		name   string
 		packet []byte
@@ -125,7 +129,12 @@ func TestMessages(t *testing.T) {
 		{"too big", big, icmp.TooBig, icmp.OK},
 		{"port", udp4("198.18.0.205", 1, 8), icmp.PortUnreachable, icmp.OK},
 		{"options", packet4(0, []byte{7, 0, 0, 0}, counting(8)), icmp.ParameterProblem, icmp.OK},
-		{"from a broadcast address", broadcast, 0, icmp.BadSource},
+		{"to a broadcast address", toBroadcast, 0, icmp.Multicast},
+		{"TTL, to a broadcast address of the system", udp4("198.18.77.255", 1, 8), 0, icmp.Multicast},
+		{"no route, to a broadcast address of the system", udp4("8.8.8.255", 64, 8), 0, icmp.Multicast},
+		{"reject, to a broadcast address of the system", udp4("203.0.113.255", 64, 8), 0, icmp.Multicast},
+		{"route of the host, to a broadcast address of the system", udp4("203.0.112.255", 64, 8), 0, icmp.Multicast},
+		{"from a broadcast address of the system", broadcast, 0, icmp.BadSource},
 		{"no way back", packet6("2001:db8::1", "2001:2:0:8001::1", 17, 1, nil), 0, icmp.NoRoute},
 		{"about an error", packet6("2001:2:0:1::1", "2001:2:0:8001::1", 58, 1, []byte{1, 0, 0, 0, 0, 0, 0, 0}), 0, icmp.AboutError},
 		{"v6 too big", packet6("2001:2:0:1::1", "2001:2:0:8001::1", 17, 64, counting(1400)), icmp.TooBig, icmp.OK},
@@ -134,6 +143,7 @@ func TestMessages(t *testing.T) {
 	} {
 		s := icmpSpec()
 		s.Ports[1].MTU = 1400
+		s.Broadcast = func(a netip.Addr) bool { return a.As4()[3] == 255 }
 		ctl, ports := lab(t, s)
 		got := pass(ctl, ports[0], framed(c.packet))
 		m, f := ctl.Messages(0), family(c.packet)

@@ -98,6 +98,7 @@ const (
 const (
 	rtnUnicast     = 1
 	rtnLocal       = 2
+	rtnBroadcast   = 3
 	rtnAnycast     = 4
 	rtnBlackhole   = 6
 	rtnUnreachable = 7
@@ -390,7 +391,7 @@ func (r *netlinkReader) route(m message) error {
 	}
 	switch b[rtmType] {
 	case rtnUnicast:
-	case rtnLocal, rtnAnycast:
+	case rtnLocal, rtnBroadcast, rtnAnycast:
 		*to = path{family: p.family, verb: local, hops: to.hops[:0]}
 	case rtnBlackhole:
 		to.verb = blackhole

@@ -228,14 +228,14 @@ func TestNetlink(t *testing.T) {
 		{"unreachable only if there is nothing better", []any{routeMsg{to: "0.0.0.0/0", typ: rtnUnreachable}.at(4278198272), via("0.0.0.0/0", a, "198.18.0.203").at(100)}, []string{"0.0.0.0/0 via 198.18.0.203 port 0"}},
 		{"no port", []any{via("203.0.113.0/24", mgmt, "10.0.0.1"), via("10.0.0.0/24", mgmt, "")}, []string{"10.0.0.0/24 host", "203.0.113.0/24 host"}},
 		{"one path of two by no port", []any{routeMsg{to: "203.0.113.0/24", hops: []testHop{{link: a, gw: "198.18.0.203"}, {link: mgmt, gw: "10.0.0.1"}}}}, []string{"203.0.113.0/24 host"}},
-		{"own addresses", []any{
+		{"own addresses and broadcasts", []any{
 			routeMsg{to: "10.255.0.1/32", table: tableLocal, typ: rtnLocal, hops: []testHop{{link: lo}}},
-			routeMsg{to: "198.18.0.255/32", table: tableLocal, typ: 3, hops: []testHop{{link: a}}},
+			routeMsg{to: "198.18.0.255/32", table: tableLocal, typ: rtnBroadcast, hops: []testHop{{link: a}}},
 			routeMsg{to: "2001:2::/128", table: tableLocal, typ: rtnAnycast, hops: []testHop{{link: a}}},
 			routeMsg{to: "127.0.0.0/8", table: tableLocal, typ: rtnLocal, hops: []testHop{{link: lo}}},
 			routeMsg{to: "::1/128", table: tableLocal, typ: rtnLocal, hops: []testHop{{link: lo}}},
 			routeMsg{to: "fe80::1/128", table: tableLocal, typ: rtnLocal, hops: []testHop{{link: a}}},
-		}, []string{"10.255.0.1/32 host", "2001:2::/128 host"}},
+		}, []string{"10.255.0.1/32 host", "198.18.0.255/32 host", "2001:2::/128 host"}},
 		{"own address before a route to it", []any{
 			via("10.255.0.1/32", a, "198.18.0.203"),
 			routeMsg{to: "10.255.0.1/32", table: tableLocal, typ: rtnLocal, hops: []testHop{{link: lo}}},

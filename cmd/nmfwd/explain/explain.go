@@ -360,8 +360,8 @@ func (l *look) end(o outcome) check {
 	}
 }
 
-// martian reports whether an address alone makes a packet a martian, whatever
-// the routes are.
+// martian reports whether a packet is a martian whatever the route to its
+// destination is.
 func (l *look) martian() bool {
 	bad := func(a netip.Addr) bool {
 		if !a.Is4() {
@@ -370,7 +370,21 @@ func (l *look) martian() bool {
 		b := a.As4()[0]
 		return b == 0 || b == 127 || b >= 224
 	}
-	return bad(l.src) || bad(l.dst)
+	return bad(l.src) || bad(l.dst) || l.ours() != ""
+}
+
+// ours says what of the router's own an IPv4 source is, if it is.
+func (l *look) ours() string {
+	if !l.four {
+		return ""
+	}
+	switch l.e.router.State().FIB.Lookup(l.src).Action {
+	case fib.Local:
+		return ", the source is an address of the router"
+	case fib.Broadcast:
+		return ", the source is a broadcast of a connected network"
+	}
+	return ""
 }
 
 // found says what a check found.
@@ -389,7 +403,7 @@ func (l *look) found(c check) string {
 	case options:
 		return l.foundOptions()
 	case addresses:
-		return fmt.Sprintf("%v > %v", l.src, l.dst)
+		return fmt.Sprintf("%v > %v%s", l.src, l.dst, l.ours())
 	case reverse:
 		return l.foundReverse()
 	case route:
