@@ -11,8 +11,8 @@ import (
 	"net/netip"
 	"time"
 
-	"nmfwd/dataplane/wire"
-	"nmfwd/fib/neigh"
+	"nmfwd/neigh"
+	"nmfwd/wire"
 )
 
 // Len is the length of an ARP packet for IPv4 over Ethernet in bytes, FrameLen

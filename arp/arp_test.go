@@ -12,8 +12,8 @@ import (
 	"github.com/gopacket/gopacket"
 	"github.com/gopacket/gopacket/layers"
 
-	"nmfwd/dataplane/wire"
-	"nmfwd/fib/neigh"
+	"nmfwd/neigh"
+	"nmfwd/wire"
 )
 
 const (

@@ -13,8 +13,8 @@ import (
 	"nmfwd/bench/routes"
 	"nmfwd/dataplane"
 	"nmfwd/dataplane/memport"
-	"nmfwd/dataplane/wire"
 	"nmfwd/fib"
+	"nmfwd/wire"
 )
 
 // The lab in memory: ports A and B, the router between them. All neighbors

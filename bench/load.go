@@ -21,8 +21,8 @@ import (
 	"nmfwd/bench/routes"
 	"nmfwd/cmd/nmfwd/setup"
 	"nmfwd/config"
+	"nmfwd/control"
 	"nmfwd/dataplane"
-	"nmfwd/dataplane/control"
 	"nmfwd/fib"
 )
 

@@ -9,7 +9,7 @@ import (
 
 	"nmfwd/dataplane"
 	"nmfwd/dataplane/memport"
-	"nmfwd/dataplane/wire"
+	"nmfwd/wire"
 )
 
 // scale measures what a packet costs while 1 to n workers forward, each on

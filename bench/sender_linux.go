@@ -14,10 +14,10 @@ import (
 	"github.com/cilium/ebpf/link"
 	"golang.org/x/sys/unix"
 
-	"nmfwd/dataplane/wire"
 	"nmfwd/test/lab/apu2"
 	"nmfwd/test/lab/traffic"
 	"nmfwd/test/netns"
+	"nmfwd/wire"
 )
 
 // A source sends through a lab and says what arrived.

@@ -1,6 +1,6 @@
 package dataplane
 
-import "nmfwd/dataplane/wire"
+import "nmfwd/wire"
 
 // Slow returns what decide and rewrite make of a frame that comes in by a port,
 // without the shortcuts of forward: the frame as sent, without padding, or nil.

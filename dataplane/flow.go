@@ -5,8 +5,8 @@ import (
 	"math/bits"
 	"net/netip"
 
-	"nmfwd/dataplane/wire"
 	"nmfwd/fib"
+	"nmfwd/wire"
 )
 
 // A flow is what packets share that must stay in order: a group gives all of it

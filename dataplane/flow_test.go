@@ -9,8 +9,8 @@ import (
 
 	"nmfwd/dataplane"
 	"nmfwd/dataplane/memport"
-	"nmfwd/dataplane/wire"
 	"nmfwd/fib"
+	"nmfwd/wire"
 )
 
 // gatewayMAC is where gateway i of groupRIB is.

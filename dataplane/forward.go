@@ -1,8 +1,8 @@
 package dataplane
 
 import (
-	"nmfwd/dataplane/wire"
 	"nmfwd/fib"
+	"nmfwd/wire"
 )
 
 // A verdict says what becomes of a packet: forward, to the host, punt by Kind,

@@ -5,8 +5,8 @@ import (
 	"math/bits"
 	"unsafe"
 
-	"nmfwd/dataplane/wire"
 	"nmfwd/fib"
+	"nmfwd/wire"
 )
 
 // A head is the start of a frame in its buffer, read and written without

@@ -7,8 +7,8 @@ import (
 
 	"nmfwd/dataplane"
 	"nmfwd/dataplane/memport"
-	"nmfwd/dataplane/wire"
 	"nmfwd/fib"
+	"nmfwd/wire"
 )
 
 // The lab of these tests: two ports in memory, A and B, with a generator on A

@@ -4,7 +4,7 @@ import (
 	"net/netip"
 	"sync/atomic"
 
-	"nmfwd/dataplane/wire"
+	"nmfwd/wire"
 )
 
 // line keeps what two threads write on different cache lines.

@@ -9,7 +9,7 @@ import (
 	"sync/atomic"
 	"time"
 
-	"nmfwd/dataplane/wire"
+	"nmfwd/wire"
 )
 
 // Sizes of the rings between workers and control, in entries.

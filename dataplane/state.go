@@ -3,8 +3,8 @@ package dataplane
 import (
 	"time"
 
-	"nmfwd/dataplane/wire"
 	"nmfwd/fib"
+	"nmfwd/wire"
 )
 
 // A State is all that workers read to forward: one immutable value, published

@@ -9,8 +9,8 @@ import (
 
 	"nmfwd/dataplane"
 	"nmfwd/dataplane/memport"
-	"nmfwd/dataplane/wire"
 	"nmfwd/fib"
+	"nmfwd/wire"
 )
 
 // tag returns a frame with an IEEE 802.1Q tag put in.

@@ -5,7 +5,7 @@ import (
 	"net/netip"
 	"sync/atomic"
 
-	"nmfwd/dataplane/wire"
+	"nmfwd/wire"
 )
 
 // A Watch finds out which destinations packets have, while it is in the State.

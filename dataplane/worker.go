@@ -6,8 +6,8 @@ import (
 	"sync/atomic"
 	"time"
 
-	"nmfwd/dataplane/wire"
 	"nmfwd/fib"
+	"nmfwd/wire"
 )
 
 // A Worker moves packets. It is plain single-threaded code over memory that it

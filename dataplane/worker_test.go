@@ -14,8 +14,8 @@ import (
 
 	"nmfwd/dataplane"
 	"nmfwd/dataplane/memport"
-	"nmfwd/dataplane/wire"
 	"nmfwd/fib"
+	"nmfwd/wire"
 )
 
 // forwarded returns the frame that forwarding b from A to g2 has to give,

@@ -13,8 +13,8 @@ import (
 	"slices"
 	"time"
 
-	"nmfwd/dataplane/wire"
-	"nmfwd/fib/neigh"
+	"nmfwd/neigh"
+	"nmfwd/wire"
 )
 
 // A Type is the ICMPv6 type of a message (RFC 4861, 4).

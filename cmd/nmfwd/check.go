@@ -7,8 +7,8 @@ import (
 	"os"
 
 	"nmfwd/config"
-	"nmfwd/dataplane/nic"
-	"nmfwd/dataplane/routes"
+	"nmfwd/system/nic"
+	"nmfwd/system/routes"
 )
 
 type checkCmd struct {

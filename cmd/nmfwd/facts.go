@@ -11,7 +11,7 @@ import (
 	"nmfwd/dataplane"
 	"nmfwd/dataplane/afxdp"
 	"nmfwd/dataplane/netmap"
-	"nmfwd/dataplane/nic"
+	"nmfwd/system/nic"
 )
 
 // purpose says what a device is to carry.

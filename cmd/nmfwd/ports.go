@@ -13,7 +13,7 @@ import (
 	"nmfwd/dataplane"
 	"nmfwd/dataplane/afxdp"
 	"nmfwd/dataplane/netmap"
-	"nmfwd/dataplane/nic"
+	"nmfwd/system/nic"
 )
 
 // A backend opens ports of one kind.

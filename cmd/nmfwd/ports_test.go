@@ -13,8 +13,8 @@ import (
 	"nmfwd/dataplane"
 	"nmfwd/dataplane/netmap"
 	netmapfake "nmfwd/dataplane/netmap/fake"
-	"nmfwd/dataplane/nic"
-	nicfake "nmfwd/dataplane/nic/fake"
+	"nmfwd/system/nic"
+	nicfake "nmfwd/system/nic/fake"
 )
 
 // TestCardThatComesBackIsSetAgain takes a card out under a netmap port with a host,

@@ -10,8 +10,8 @@ import (
 
 	"nmfwd/cmd/nmfwd/setup"
 	"nmfwd/config"
+	"nmfwd/control"
 	"nmfwd/dataplane"
-	"nmfwd/dataplane/control"
 	"nmfwd/dataplane/memport"
 )
 

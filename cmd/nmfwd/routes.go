@@ -6,9 +6,9 @@ import (
 
 	"nmfwd/cmd/nmfwd/setup"
 	"nmfwd/config"
-	"nmfwd/dataplane/control"
-	"nmfwd/dataplane/routes"
+	"nmfwd/control"
 	"nmfwd/fib"
+	"nmfwd/system/routes"
 )
 
 // followRoutes follows the system's routes if cfg says so; it returns nil if not.

@@ -21,14 +21,14 @@ import (
 	"nmfwd/cmd/nmfwd/setup"
 	"nmfwd/cmd/nmfwd/show"
 	"nmfwd/config"
+	"nmfwd/control"
 	"nmfwd/dataplane"
-	"nmfwd/dataplane/control"
-	"nmfwd/dataplane/icmp"
-	"nmfwd/dataplane/metrics"
-	"nmfwd/dataplane/neighbors"
-	"nmfwd/dataplane/routes"
 	"nmfwd/fib"
-	"nmfwd/fib/neigh"
+	"nmfwd/metrics"
+	"nmfwd/neigh"
+	"nmfwd/system/neighbors"
+	"nmfwd/system/routes"
+	"nmfwd/wire/icmp"
 )
 
 type runCmd struct {

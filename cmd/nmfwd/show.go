@@ -12,7 +12,7 @@ import (
 
 	"nmfwd/cmd/nmfwd/show"
 	"nmfwd/config"
-	"nmfwd/dataplane/nic"
+	"nmfwd/system/nic"
 )
 
 // socketFlags say which nmfwd is meant.

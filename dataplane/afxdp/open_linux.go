@@ -13,7 +13,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"nmfwd/dataplane"
-	"nmfwd/dataplane/nic"
+	"nmfwd/system/nic"
 )
 
 // Open opens the ports of cfgs in the network namespace of the calling thread,

@@ -8,7 +8,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"nmfwd/dataplane"
-	"nmfwd/dataplane/nic"
+	"nmfwd/system/nic"
 )
 
 // Probe returns the numbers of receive and transmit queues that device name

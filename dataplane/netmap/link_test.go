@@ -14,7 +14,7 @@ import (
 	"nmfwd/dataplane"
 	"nmfwd/dataplane/netmap"
 	"nmfwd/dataplane/netmap/fake"
-	"nmfwd/dataplane/wire"
+	"nmfwd/wire"
 )
 
 // TestBlocked takes a card down under a worker that has no warning, on a kernel

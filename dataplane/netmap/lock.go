@@ -11,7 +11,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"nmfwd/dataplane/lock"
+	"nmfwd/system/lock"
 )
 
 // lockPort takes the lock of the port called name, which only one nmfwd on the

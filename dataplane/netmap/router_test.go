@@ -14,8 +14,8 @@ import (
 	"nmfwd/dataplane"
 	"nmfwd/dataplane/netmap"
 	"nmfwd/dataplane/netmap/fake"
-	"nmfwd/dataplane/wire"
 	"nmfwd/fib"
+	"nmfwd/wire"
 )
 
 // The generator's and the receiver's addresses in the lab.

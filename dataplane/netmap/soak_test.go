@@ -11,7 +11,7 @@ import (
 	"nmfwd/dataplane"
 	"nmfwd/dataplane/netmap"
 	"nmfwd/dataplane/netmap/fake"
-	"nmfwd/dataplane/wire"
+	"nmfwd/wire"
 )
 
 // soak says that tests run in their long forms, for hours in all.

@@ -25,26 +25,26 @@ var may = map[string][]string{
 	"config/foreign":        {"config/syntax"},
 	"config/rcconf":         {"config", "config/foreign", "config/syntax"},
 	"config/syntax":         {},
-	"dataplane/wire":        {},
-	"fib":                   {"dataplane/wire"},
-	"fib/neigh":             {"fib", "dataplane/wire"},
-	"arp":                   {"fib/neigh", "dataplane/wire"},
-	"ndp":                   {"fib/neigh", "dataplane/wire"},
-	"dataplane":             {"fib", "dataplane/wire"},
-	"dataplane/afxdp":       {"dataplane", "dataplane/nic", "dataplane/wire"},
-	"dataplane/memport":     {"dataplane", "dataplane/wire"},
-	"dataplane/netmap":      {"dataplane", "dataplane/lock", "dataplane/wire", "dataplane/netmap/abi"},
+	"wire":                  {},
+	"fib":                   {"wire"},
+	"neigh":                 {"fib", "wire"},
+	"arp":                   {"neigh", "wire"},
+	"ndp":                   {"neigh", "wire"},
+	"dataplane":             {"fib", "wire"},
+	"dataplane/afxdp":       {"dataplane", "system/nic", "wire"},
+	"dataplane/memport":     {"dataplane", "wire"},
+	"dataplane/netmap":      {"dataplane", "system/lock", "wire", "dataplane/netmap/abi"},
 	"dataplane/netmap/abi":  {},
-	"dataplane/netmap/fake": {"dataplane", "dataplane/wire", "dataplane/netmap", "dataplane/netmap/abi"},
-	"dataplane/control":     {"arp", "ndp", "fib", "fib/neigh", "dataplane", "dataplane/icmp", "dataplane/wire"},
-	"dataplane/icmp":        {"dataplane/wire"},
-	"dataplane/clients":     {},
-	"dataplane/metrics":     {"dataplane", "dataplane/clients"},
-	"dataplane/routes":      {"fib"},
-	"dataplane/neighbors":   {"fib/neigh", "dataplane/wire"},
-	"dataplane/lock":        {},
-	"dataplane/nic":         {"dataplane/lock"},
-	"dataplane/nic/fake":    {"dataplane/nic"},
+	"dataplane/netmap/fake": {"dataplane", "wire", "dataplane/netmap", "dataplane/netmap/abi"},
+	"control":               {"arp", "ndp", "fib", "neigh", "dataplane", "wire/icmp", "wire"},
+	"wire/icmp":             {"wire"},
+	"clients":               {},
+	"metrics":               {"dataplane", "clients"},
+	"system/routes":         {"fib"},
+	"system/neighbors":      {"neigh", "wire"},
+	"system/lock":           {},
+	"system/nic":            {"system/lock"},
+	"system/nic/fake":       {"system/nic"},
 }
 
 // commands are the folders whose packages may import everything.
@@ -127,7 +127,7 @@ func TestImports(t *testing.T) {
 func TestClientGolang(t *testing.T) {
 	for _, f := range files(t) {
 		for _, i := range f.imports {
-			if strings.HasPrefix(i, "github.com/prometheus/") && f.pkg != "dataplane/metrics" && !strings.HasPrefix(f.pkg, "test/") {
+			if strings.HasPrefix(i, "github.com/prometheus/") && f.pkg != "metrics" && !strings.HasPrefix(f.pkg, "test/") {
 				t.Errorf("%s: imports %s, which only the collector may", f.name, i)
 			}
 		}
@@ -190,8 +190,8 @@ func TestMonotonic(t *testing.T) {
 	for _, f := range files(t) {
 		switch dir := strings.Split(f.pkg, "/")[0]; {
 		case strings.HasSuffix(f.name, "_test.go"), dir == "test", dir == "bench",
-			f.pkg == "dataplane/metrics", f.name == "dataplane/memport/capture.go",
-			f.name == "dataplane/control/icmp.go": // timestamps in packets
+			f.pkg == "metrics", f.name == "dataplane/memport/capture.go",
+			f.name == "control/icmp.go": // timestamps in packets
 			continue
 		}
 		src, err := os.ReadFile(filepath.Join("..", "..", f.name))

@@ -12,10 +12,10 @@ import (
 
 	"nmfwd/cmd/nmfwd/setup"
 	"nmfwd/config"
+	"nmfwd/control"
 	"nmfwd/dataplane"
-	"nmfwd/dataplane/control"
-	"nmfwd/dataplane/icmp"
-	"nmfwd/fib/neigh"
+	"nmfwd/neigh"
+	"nmfwd/wire/icmp"
 )
 
 // A Stepped is the part of a Router that is the same over all ports: one worker

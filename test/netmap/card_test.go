@@ -21,9 +21,9 @@ import (
 
 	"nmfwd/dataplane"
 	"nmfwd/dataplane/netmap"
-	"nmfwd/dataplane/nic"
-	"nmfwd/dataplane/wire"
 	"nmfwd/fib"
+	"nmfwd/system/nic"
+	"nmfwd/wire"
 )
 
 // The tests in this file need two cards joined by a cable or hub: the router has the

@@ -16,7 +16,7 @@ import (
 	"time"
 
 	"nmfwd/dataplane"
-	"nmfwd/dataplane/wire"
+	"nmfwd/wire"
 )
 
 // How often and how long each forwarder's rate is measured.

@@ -15,8 +15,8 @@ import (
 	"time"
 
 	"nmfwd/dataplane"
-	"nmfwd/dataplane/wire"
 	"nmfwd/fib"
+	"nmfwd/wire"
 )
 
 // The addresses of the lab that the router's tests are in:

@@ -14,7 +14,7 @@ import (
 
 	"nmfwd/dataplane"
 	"nmfwd/dataplane/netmap"
-	"nmfwd/dataplane/nic"
+	"nmfwd/system/nic"
 )
 
 // TestSystem compares what FreeBSD says of a card by several ways, before it is

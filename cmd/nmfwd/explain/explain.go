@@ -18,11 +18,11 @@ import (
 
 	"nmfwd/cmd/nmfwd/setup"
 	"nmfwd/config"
+	"nmfwd/control"
 	"nmfwd/dataplane"
-	"nmfwd/dataplane/control"
 	"nmfwd/dataplane/memport"
-	"nmfwd/dataplane/wire"
 	"nmfwd/fib"
+	"nmfwd/wire"
 )
 
 // minFrame is what ports pad frames to.

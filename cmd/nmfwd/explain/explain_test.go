@@ -10,9 +10,9 @@ import (
 	"nmfwd/config"
 	"nmfwd/dataplane"
 	"nmfwd/dataplane/memport"
-	"nmfwd/dataplane/wire"
 	"nmfwd/fib"
 	"nmfwd/test/conformance"
+	"nmfwd/wire"
 )
 
 func newExplainer(t *testing.T, text string, kernel ...fib.Route) *Explainer {

@@ -13,7 +13,7 @@ import (
 	"strings"
 
 	"nmfwd/dataplane"
-	"nmfwd/dataplane/nic"
+	"nmfwd/system/nic"
 )
 
 // Facts are what is known of the machine and of the ports, before they are

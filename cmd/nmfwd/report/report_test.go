@@ -13,8 +13,8 @@ import (
 	"testing"
 
 	"nmfwd/dataplane"
-	"nmfwd/dataplane/nic"
-	"nmfwd/dataplane/nic/fake"
+	"nmfwd/system/nic"
+	"nmfwd/system/nic/fake"
 )
 
 var update = flag.Bool("update", false, "rewrite the golden files")

@@ -5,7 +5,7 @@ import (
 	"slices"
 	"strings"
 
-	"nmfwd/dataplane/nic"
+	"nmfwd/system/nic"
 )
 
 // Tools write commands in the words of a system's own tools.

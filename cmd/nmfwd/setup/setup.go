@@ -9,11 +9,11 @@ import (
 	"slices"
 
 	"nmfwd/config"
+	"nmfwd/control"
 	"nmfwd/dataplane"
-	"nmfwd/dataplane/control"
-	"nmfwd/dataplane/wire"
 	"nmfwd/fib"
-	"nmfwd/fib/neigh"
+	"nmfwd/neigh"
+	"nmfwd/wire"
 )
 
 // Numbers returns the numbers of ports by their index in cfg.Ports. Devices are the

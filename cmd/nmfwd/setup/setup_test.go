@@ -15,8 +15,8 @@ import (
 
 	"nmfwd/config"
 	"nmfwd/config/rcconf"
+	"nmfwd/control"
 	"nmfwd/dataplane"
-	"nmfwd/dataplane/control"
 	"nmfwd/dataplane/memport"
 )
 

@@ -7,7 +7,7 @@ import (
 
 	"nmfwd/cmd/nmfwd/explain"
 	"nmfwd/dataplane"
-	"nmfwd/dataplane/metrics"
+	"nmfwd/metrics"
 )
 
 // A traffic is a number of packets and their bytes.

@@ -8,8 +8,8 @@ import (
 	"slices"
 	"time"
 
-	"nmfwd/dataplane/control"
-	"nmfwd/fib/neigh"
+	"nmfwd/control"
+	"nmfwd/neigh"
 )
 
 // A neighborDoc is a neighbor.

@@ -6,8 +6,8 @@ import (
 	"strconv"
 	"strings"
 
+	"nmfwd/control"
 	"nmfwd/dataplane"
-	"nmfwd/dataplane/control"
 )
 
 // A portDoc is a port: a device, or a VLAN on one, which counts nothing itself.

@@ -5,7 +5,7 @@ import (
 	"strconv"
 	"strings"
 
-	"nmfwd/dataplane/control"
+	"nmfwd/control"
 	"nmfwd/fib"
 )
 

@@ -16,10 +16,10 @@ import (
 	"sync"
 	"time"
 
+	"nmfwd/clients"
+	"nmfwd/control"
 	"nmfwd/dataplane"
-	"nmfwd/dataplane/clients"
-	"nmfwd/dataplane/control"
-	"nmfwd/dataplane/metrics"
+	"nmfwd/metrics"
 )
 
 const (

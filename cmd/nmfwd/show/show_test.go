@@ -25,13 +25,13 @@ import (
 	"golang.org/x/tools/txtar"
 
 	"nmfwd/arp"
+	"nmfwd/control"
 	"nmfwd/dataplane"
-	"nmfwd/dataplane/control"
 	"nmfwd/dataplane/memport"
-	"nmfwd/dataplane/metrics"
-	"nmfwd/dataplane/wire"
 	"nmfwd/fib"
-	"nmfwd/fib/neigh"
+	"nmfwd/metrics"
+	"nmfwd/neigh"
+	"nmfwd/wire"
 )
 
 var update = flag.Bool("update", false, "rewrite the golden answers")

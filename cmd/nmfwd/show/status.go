@@ -8,7 +8,7 @@ import (
 	"time"
 
 	"nmfwd/dataplane"
-	"nmfwd/dataplane/metrics"
+	"nmfwd/metrics"
 )
 
 // A Status is what the daemon knows of itself.

@@ -7,8 +7,8 @@ import (
 	"sort"
 	"time"
 
+	"nmfwd/control"
 	"nmfwd/dataplane"
-	"nmfwd/dataplane/control"
 	"nmfwd/fib"
 )
 
