@@ -167,6 +167,19 @@ func (c *Case) frames() []Frame {
 	return in
 }
 
+// Links returns the ports whose links go down in the case, each once.
+func (c *Case) Links() []string {
+	var ports []string
+	for _, s := range c.Steps {
+		for _, e := range s.Events {
+			if e.Kind == LinkDown && !slices.Contains(ports, e.Port) {
+				ports = append(ports, e.Port)
+			}
+		}
+	}
+	return ports
+}
+
 // breaks reports whether the case leaves a router other than it was.
 func (c *Case) breaks() bool {
 	return slices.ContainsFunc(c.Steps, func(s Step) bool {

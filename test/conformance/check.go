@@ -17,8 +17,7 @@ type Router interface {
 	// found, tokens that it spent.
 	Begin() error
 
-	// Do makes an event happen. The error wraps errors.ErrUnsupported if the
-	// router cannot: then it does not run the case.
+	// Do makes an event happen.
 	Do(Event) error
 
 	// Inject gives the router a frame on a port.

@@ -158,15 +158,12 @@ func (m *memory) Do(e Event) error {
 		p.SetLink(e.Kind == LinkUp)
 		m.Look()
 	case TXFull:
-		other := dataplane.NewRegion("other", make([]byte, 60), 60, nil)
-		for p.Queues[0].TX.Send(other, []dataplane.Slot{{Len: 60}}) == 1 {
-			m.stuck[e.Port]++
-		}
+		m.stuck[e.Port] += fillRing(m.queue(e.Port))
 	}
 	return nil
 }
 
 // TestMemory runs the table over ports in memory.
 func TestMemory(t *testing.T) {
-	Run(t, []Host{HostOff, HostFirst, HostRings}, func(t *testing.T, config string, h Host) Router { return newMemory(t, config, h) })
+	Run(t, []Host{HostOff, HostFirst, HostRings}, nil, func(t *testing.T, config string, h Host, _ []string) Router { return newMemory(t, config, h) })
 }

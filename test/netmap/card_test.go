@@ -38,20 +38,68 @@ var (
 
 func mask(p netip.Prefix) []byte { return net.CIDRMask(p.Bits(), 32) }
 
-// cards returns the names of the cards, which are up and have a carrier, or skips
-// the test. A guest may have nothing that takes them up.
-func cards(t *testing.T) (router, other string) {
-	t.Helper()
+// pairs returns the names of the cards that the tests may have, two that are
+// joined at a time.
+func pairs() (p [][2]string) {
 	names := strings.FieldsFunc(os.Getenv("NMFWD_TEST_PORTS"), func(r rune) bool { return r == ' ' || r == ',' })
-	if len(names) < 2 {
-		t.Skip("NMFWD_TEST_PORTS names no pair of ports")
+	for len(names) > 1 {
+		p = append(p, [2]string(names))
+		names = names[2:]
 	}
+	return p
+}
+
+// listenToAll has a card that is up receive frames for whatever address, for the
+// time of the test, and leave tags in them.
+func listenToAll(t *testing.T, name string) {
+	t.Helper()
 	sys, err := nic.Open()
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { sys.Close() })
-	for _, n := range names[:2] {
+	in, err := sys.Info(name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !in.Up {
+		if err := setUp(name, true); err != nil {
+			t.Fatalf("%s: %v", name, err)
+		}
+	}
+	taken, err := nic.Take(sys, t.TempDir(), []nic.Purpose{{Name: name, Netmap: true, VLANs: true, MACs: []net.HardwareAddr{{2, 0, 0, 0, 0, 0xff}}}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := taken.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	l, err := sys.Listen(name, nic.Filter{Promiscuous: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if l != nil { // else a further address made the card promiscuous
+		t.Cleanup(func() { l.Close() })
+	}
+}
+
+// cards returns the names of the cards, which are up and have a carrier, or skips
+// the test. A guest may have nothing that takes them up.
+func cards(t *testing.T) (router, other string) {
+	t.Helper()
+	pairs := pairs()
+	if len(pairs) == 0 {
+		t.Skip("NMFWD_TEST_PORTS names no pair of ports")
+	}
+	names := pairs[0][:]
+	sys, err := nic.Open()
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { sys.Close() })
+	for _, n := range names {
 		in, err := sys.Info(n)
 		if err == nil && !in.Up {
 			err = setUp(n, true)

@@ -1,8 +1,9 @@
 // Package netmap tests the netmap backend on a real kernel: with VALE ports and
-// pipes, which need no card, and with the pair of ports named in
-// NMFWD_TEST_PORTS ("eth0 eth1" or "igb0,igb1"), joined by a cable or hub: where
-// they are not, the tests that need it are skipped. Cards that are down are taken
-// up. In a guest with little memory netmap's has to be made smaller before
+// pipes, which need no card, and with the pairs of ports named in
+// NMFWD_TEST_PORTS ("eth0 eth1" or "igb0,igb1,igb2,igb3"), each joined by a cable or
+// hub: where the first is not, the tests that need it are skipped. Conformance cases
+// in which two links go down need two pairs, which must not meet. Cards that are
+// down are taken up. In a guest with little memory netmap's has to be made smaller before
 // (dev.netmap.buf_num and its like on FreeBSD).
 //
 // The tests carry the build tag netmap and need /dev/netmap, where they fail
