@@ -189,6 +189,8 @@ type wireEnd struct {
 	port *dataplane.Port
 	mac  net.HardwareAddr // of the router's card
 	bufs []uint32
+	sent int // frames, since it was opened
+	got  int // slots that held any frame, since it was opened
 }
 
 // newWireEnd opens the station's card.
@@ -233,6 +235,7 @@ func (e *wireEnd) send(frames ...[]byte) {
 		s[i].Len = uint16(copy(r.Buffer(e.bufs[i]), f))
 	}
 	n := q.TX.Send(r, s)
+	e.sent += n
 	for i := range s {
 		e.bufs[i] = s[i].Buf
 	}
@@ -246,6 +249,7 @@ func (e *wireEnd) send(frames ...[]byte) {
 func (e *wireEnd) receive(wait time.Duration, f func([]byte)) {
 	e.t.Helper()
 	receiveAll(e.t, e.port, wait, func(_ int, b []byte) {
+		e.got++
 		if len(b) >= 14 && bytes.Equal(b[6:12], e.mac) {
 			f(b)
 		}
@@ -401,6 +405,11 @@ func routerOf(t *testing.T, cfg dataplane.PortConfig, mtu int, e *wireEnd) (*dat
 	return r, p
 }
 
+// ownE1000 reports whether a port has netmap's own driver of e1000 cards on Linux.
+// That one gives the card no buffer for the last slot of an RX ring (its
+// e1000_netmap_init_buffers): what comes in there in the first lap is lost.
+func ownE1000(p *dataplane.Port) bool { return p.Driver == "e1000" && p.Mode == "native" }
+
 // TestHostRings is case B1 on a card: the host answers ARP and ping through the
 // router, which forwards at the same time.
 func TestHostRings(t *testing.T) {
@@ -408,6 +417,7 @@ func TestHostRings(t *testing.T) {
 	hostAddr(t, router)
 	e := newWireEnd(t, other, router)
 	r, p := routerOn(t, router, e)
+	opened := e.sent
 	t.Logf("%+v", p.Info)
 	before, err := netmap.System().Received(router)
 	if err != nil {
@@ -423,12 +433,14 @@ func TestHostRings(t *testing.T) {
 		t.Run(fmt.Sprintf("and %d packets", n), func(t *testing.T) {
 			start := time.Now()
 			sent, got, echoes := 0, 0, 0
+			at := make(map[int]int) // the slot that each packet had in the router's ring, from its first lap on
 			for start := time.Now(); got < n; {
 				if sent-got < 64 && sent < n {
 					var burst [][]byte
 					for range min(16, n-sent) {
 						p := make([]byte, 26+sent*31%1400)
 						binary.BigEndian.PutUint32(p[8:], uint32(sent))
+						at[sent] = e.sent - opened + len(burst)
 						burst = append(burst, e.ip(netip.MustParseAddr("198.19.10.1"), 17, p))
 						sent++
 					}
@@ -440,6 +452,10 @@ func TestHostRings(t *testing.T) {
 						echoes++
 					case b[23] == 17:
 						k := int(binary.BigEndian.Uint32(b[42:]))
+						if k == got+1 && (ownE1000(p) && at[got] == p.RXSlots-1 || ownE1000(e.port) && e.got-2 == e.port.RXSlots-1) {
+							t.Logf("packet %d is lost in the last slot of a ring in its first lap, for which netmap's own driver e1000 gives the card no buffer", got)
+							got++
+						}
 						if size := 60 + k*31%1400; k != got || len(b) != size || b[22] != 63 || wire.Checksum(b[14:34]) != 0 {
 							t.Fatalf("packet %d of %d bytes, want %d: %x", k, len(b), got, b)
 						}
