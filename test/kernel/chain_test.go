@@ -197,6 +197,7 @@ func (c *chain) start(i int) {
 	fwd, err := (&apu2.Lab{Router: c.spaces[i]}).StartNMFWD(ctx, program, c.configs[i], &logged{t: c.T})
 	c.must(err)
 	c.routers[i] = fwd
+	onFailure(c.T, c.spaces[i], fwd)
 }
 
 // run runs a program at the source.

@@ -39,6 +39,7 @@ type paths struct {
 	addrs   [2][2]netip.Addr    // of them, by family
 	spaces  [2]*netns.Namespace // of the routers
 	routers [2]*apu2.NMFWD
+	all     []*netns.Namespace
 }
 
 // ways are the networks that the ways consist of.
@@ -62,6 +63,7 @@ func newPaths(t *testing.T) *paths {
 			}
 		})
 		p.must(ns.Sysctl("net/ipv6/conf/default/keep_addr_on_down", "1"))
+		p.all = append(p.all, ns)
 		return ns
 	}
 	p.ends = [2]*netns.Namespace{space("source"), space("sink")}
@@ -138,6 +140,7 @@ func (p *paths) start(i int) {
 	var err error
 	p.routers[i], err = l.StartNMFWD(ctx, program, file, &logged{t: p.T})
 	p.must(err)
+	onFailure(p.T, p.spaces[i], p.routers[i])
 }
 
 func (p *paths) must(err error) {
@@ -157,6 +160,27 @@ func (p *paths) forwarded(i, family int) (by [3]float64) {
 		by[way] = m.Sum("nmfwd_forwarded_packets_total", fmt.Sprintf(`device="r%d%c"`, i+1, 'b'+way), `family="`+families[family].ip+`"`)
 	}
 	return by
+}
+
+// full returns how many packets have found a ring, a queue or a socket full so far,
+// as the routers and the kernels count them.
+func (p *paths) full() (n float64) {
+	p.Helper()
+	for _, r := range p.routers {
+		m, err := r.Scrape(p.Context())
+		p.must(err)
+		n += m.Sum("nmfwd_dropped_packets_total", `reason="tx_full"`) + m.Sum("nmfwd_ring_full_total")
+	}
+	for _, ns := range p.all {
+		dropped, err := ns.Dropped()
+		p.must(err)
+		v4, err := snmp(ns, "Udp", "RcvbufErrors")
+		p.must(err)
+		v6, err := snmp6(ns, "Udp6RcvbufErrors")
+		p.must(err)
+		n += float64(dropped + v4 + v6)
+	}
+	return n
 }
 
 // stop ends the routers, whose packets must be accounted for, and which dropped
@@ -331,7 +355,8 @@ func (p *paths) listen(in *net.UDPConn, group []*conversation) {
 
 // TestPaths: flows of both families and directions are shared by three ways
 // between two routers. One loses its link: its flows go by the others, and return
-// with it. Those of the others stay where they are, complete and in order.
+// with it. Those of the others stay where they are, in order and complete but for
+// packets that are counted where a ring was full.
 func TestPaths(t *testing.T) {
 	const rounds = 4
 	p := newPaths(t)
@@ -387,7 +412,7 @@ func TestPaths(t *testing.T) {
 		}
 		return nil
 	})
-	first, firstMoving := counts(staying), counts(moving)
+	first, firstMoving, full := counts(staying), counts(moving), p.full()
 
 	for round := range rounds {
 		// By turns, a router's port is set down, and loses its carrier.
@@ -401,14 +426,22 @@ func TestPaths(t *testing.T) {
 	}
 	end()
 
+	missing := 0
 	for i, c := range staying {
 		as := c.since(first[i])
 		for j, a := range as {
-			if want := (arrival{as[0].n + uint32(j), as[0].hops}); a != want {
-				t.Errorf("%s: datagram %d arrived with hop limit %d, want %d with %d", c.name, a.n, a.hops, want.n, want.hops)
+			if a.hops != as[0].hops || j > 0 && a.n <= as[j-1].n {
+				t.Errorf("%s: datagram %d arrived with hop limit %d, after %d with %d", c.name, a.n, a.hops, as[max(j, 1)-1].n, as[0].hops)
 				break
 			}
 		}
+		missing += int(as[len(as)-1].n-as[0].n) + 1 - len(as)
+	}
+	if missing > 0 {
+		if n := p.full() - full; float64(missing) > n {
+			t.Errorf("%d datagrams of conversations that stayed are missing, of which %.0f at most are accounted for", missing, n)
+		}
+		t.Logf("%d datagrams of conversations that stayed were lost where a ring was full", missing)
 	}
 	var most uint32
 	for i, c := range moving {
@@ -425,7 +458,7 @@ func TestPaths(t *testing.T) {
 		most = max(most, last-least+1-uint32(len(seen)))
 	}
 	t.Logf("%d conversations moved, of which one lost %d datagrams in %d failures, one every %v", len(moving), most, rounds, tick)
-	if lost := time.Duration(most) * tick / rounds; lost > 2*time.Second {
+	if lost := time.Duration(most) * tick / rounds; lost > 5*time.Second {
 		t.Errorf("a conversation has lost what was sent in %v of each failure", lost)
 	}
 	p.stop("link_down", "no_neighbor", "tx_full", "multicast", "link_local")
@@ -442,33 +475,42 @@ func TestPathsOfFragments(t *testing.T) {
 			a := []netip.Prefix{net4(2, 10+i), net6(2, 10+i)}[f]
 			p.must(p.ends[1].AddAddr("k0", a))
 			eventually(t, func() error { return pingOnce(p.ends[0], a.Addr(), time.Second) })
-			var before [2][3]float64
-			for r := range before {
-				before[r] = p.forwarded(r, f)
-			}
-			p.must(p.exchange(a.Addr(), size))
-			// Router 1 sees the answer, router 2 the question.
-			for r := range p.routers {
-				var n [3]float64
-				eventually(t, func() error {
-					n = p.forwarded(r, f)
-					sum := 0.0
-					for way := range n {
-						n[way] -= before[r][way]
-						sum += n[way]
-					}
-					if sum < fragments {
-						return fmt.Errorf("%s, %v: router %d has forwarded %v of %d fragments", fam.name, a.Addr(), r+1, n, fragments)
-					}
-					return nil
-				})
-				way := slices.Index(n[:], fragments)
-				if way < 0 || n[0]+n[1]+n[2] != fragments {
-					t.Errorf("%s, %v: %v fragments came to router %d by each way, want all %d by one", fam.name, a.Addr(), n, r+1, fragments)
-					continue
+			lucky(t, func() error {
+				var before [2][3]float64
+				for r := range before {
+					before[r] = p.forwarded(r, f)
 				}
-				by[r][way]++
-			}
+				p.must(p.exchange(a.Addr(), size))
+				// Router 1 sees the answer, router 2 the question.
+				var ways [2]int
+				for r := range p.routers {
+					var n [3]float64
+					eventually(t, func() error {
+						n = p.forwarded(r, f)
+						sum := 0.0
+						for way := range n {
+							n[way] -= before[r][way]
+							sum += n[way]
+						}
+						if sum < fragments {
+							return fmt.Errorf("%s, %v: router %d has forwarded %v of %d fragments", fam.name, a.Addr(), r+1, n, fragments)
+						}
+						return nil
+					})
+					ways[r] = slices.Index(n[:], fragments)
+					switch sum := n[0] + n[1] + n[2]; {
+					case sum > fragments:
+						return fmt.Errorf("%s, %v: %v packets came to router %d, the reply to a ping that was late among them", fam.name, a.Addr(), n, r+1)
+					case ways[r] < 0:
+						t.Errorf("%s, %v: %v fragments came to router %d by each way, want all %d by one", fam.name, a.Addr(), n, r+1, fragments)
+						return nil
+					}
+				}
+				for r, way := range ways {
+					by[r][way]++
+				}
+				return nil
+			})
 		}
 		for r, n := range by {
 			if slices.Min(n[:]) == 0 {

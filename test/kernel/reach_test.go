@@ -87,7 +87,7 @@ func TestRestart(t *testing.T) {
 	}
 	for range 2 {
 		c.must(c.routers[1].Signal(syscall.SIGKILL))
-		ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+		ctx, cancel := context.WithTimeout(t.Context(), 40*time.Second)
 		if err := c.routers[1].Wait(ctx); err == nil || ctx.Err() != nil {
 			t.Errorf("killed: %v", err)
 		}

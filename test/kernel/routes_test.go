@@ -9,6 +9,7 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"nmfwd/test/lab/apu2"
 	"nmfwd/test/netns"
@@ -64,12 +65,23 @@ func TestKernelRoutes(t *testing.T) {
 		t.Fatal(err)
 	}
 	b := startBed(t, l, kernelConfig(t))
-	f := b.send(4, 10_000, 0, 1)
+	b.withoutLoss(4, 10_000, both, func(f *flows) { followRoutes(b, f) }, "no_route", "blackhole", "reject", "no_neighbor")
+	b.stop()
+}
+
+func followRoutes(b *bed, f *flows) {
+	t, l := b.T, b.Lab
+	ip := func(n *netns.Namespace, line string) {
+		t.Helper()
+		if _, err := n.Output(t.Context(), "ip", strings.Fields(line)...); err != nil {
+			t.Fatal(err)
+		}
+	}
 	f.more(1000)
 	reached := func(what, dst string, want bool) {
 		t.Helper()
 		eventually(t, func() error {
-			err := b.ping(l.Generator, netip.MustParseAddr(dst), 100)
+			err := pingOnce(l.Generator, netip.MustParseAddr(dst), time.Second)
 			if want == (err == nil) {
 				return nil
 			}
@@ -127,8 +139,7 @@ func TestKernelRoutes(t *testing.T) {
 		}
 	}
 	f.more(1000)
-	f.endWithoutLoss()
-	b.stop()
+	ip(l.Router, "route del 203.0.113.0/24")
 }
 
 // TestKernelRouteFollowsLink: a route whose port lost its link gives way to one
@@ -155,7 +166,7 @@ func TestKernelRouteFollowsLink(t *testing.T) {
 		sent := func() float64 { return b.scrape().Sum("nmfwd_transmit_packets_total", `device="`+port+`"`) }
 		eventually(t, func() error {
 			before := sent()
-			_ = b.ping(l.Generator, netip.MustParseAddr("203.0.113.2"), 100) // answered by one of the ways only
+			_ = pingOnce(l.Generator, netip.MustParseAddr("203.0.113.2"), time.Second) // answered by one of the ways only
 			if sent() == before {
 				return fmt.Errorf("nothing was sent by %s", port)
 			}

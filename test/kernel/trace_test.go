@@ -47,37 +47,44 @@ func TestTraceroute(t *testing.T) {
 				}
 				for _, proto := range []string{"-U", "-I", "-T"} {
 					args := []string{version, "-n", "-q", "1", "-w", "3", "-m", "8", proto}
-					out, err := c.run("traceroute", append(args, c.dst[f].String())...)
-					if err != nil {
-						t.Error(err)
-						continue
-					}
-					var got []string
-					for _, m := range hop.FindAllStringSubmatch(out, -1) {
-						got = append(got, m[2])
-					}
-					if !slices.Equal(got, want) {
-						t.Errorf("traceroute %s %s: got hops %v, want %v", version, proto, got, want)
-					}
+					lucky(t, func() error { // an answer may take longer than 3 s
+						out, err := c.run("traceroute", append(args, c.dst[f].String())...)
+						if err != nil {
+							return err
+						}
+						var got []string
+						for i, m := range hop.FindAllStringSubmatch(out, -1) {
+							if got = append(got, m[2]); m[2] != "*" && (i >= len(want) || m[2] != want[i]) {
+								t.Errorf("traceroute %s %s: hop %d is %s, want hops %v", version, proto, i+1, m[2], want)
+							}
+						}
+						if !slices.Equal(got, want) {
+							return fmt.Errorf("traceroute %s %s: got hops %v, want %v", version, proto, got, want)
+						}
+						return nil
+					})
 				}
 				if row.routers == 1 {
 					continue
 				}
 				// Each hop thrice, a hop after the other without waiting for answers.
-				out, err := c.run("mtr", version, "--no-dns", "--raw", "-c", "3", "-i", "0.2", "-G", "1", c.dst[f].String())
-				if err != nil {
-					t.Error(err)
-				}
-				for i, h := range want {
-					for _, m := range mtrHop.FindAllStringSubmatch(out, -1) {
-						if m[1] == fmt.Sprint(i) && m[2] != h {
-							t.Errorf("mtr %s has %s as hop %d, want %s", version, m[2], i, h)
+				lucky(t, func() error { // mtr waits for them for a second at the end
+					out, err := c.run("mtr", version, "--no-dns", "--raw", "-c", "3", "-i", "0.2", "-G", "1", c.dst[f].String())
+					if err != nil {
+						return err
+					}
+					for i, h := range want {
+						for _, m := range mtrHop.FindAllStringSubmatch(out, -1) {
+							if m[1] == fmt.Sprint(i) && m[2] != h {
+								t.Errorf("mtr %s has %s as hop %d, want %s", version, m[2], i, h)
+							}
+						}
+						if n := strings.Count(out, fmt.Sprintf("\np %d ", i)); n != 3 {
+							return fmt.Errorf("mtr %s has %d replies of hop %d, want 3", version, n, i)
 						}
 					}
-					if n := strings.Count(out, fmt.Sprintf("\np %d ", i)); n != 3 {
-						t.Errorf("mtr %s has %d replies of hop %d, want 3", version, n, i)
-					}
-				}
+					return nil
+				})
 			}
 			c.stop()
 		})
@@ -95,25 +102,28 @@ func TestPathMTU(t *testing.T) {
 			c.known()
 			// In IPv4, routers make the fragments as long as the source does not know the
 			// MTU. In IPv6 the source does, once it has been told.
-			if _, err := c.run("ping", "-6", "-n", "-c", "5", "-i", "0.1", "-W", "3", "-s", "1452", c.dst[1].String()); err != nil {
-				t.Errorf("IPv6 does not find the MTU: %v", err)
-			}
+			lucky(t, func() error {
+				if _, err := c.run("ping", "-6", "-n", "-c", "5", "-i", "0.1", "-W", "3", "-s", "1452", c.dst[1].String()); err != nil {
+					return fmt.Errorf("IPv6 does not find the MTU: %w", err)
+				}
+				return nil
+			})
 			for _, size := range []int{64, 576, 1280, 1400, 1401, 1472, 1492, 1493, 1500, 1501, 2000, 8000} {
 				for f, version := range []string{"-4", "-6"} {
-					if _, err := c.run("ping", version, "-n", "-M", "dont", "-c", "1", "-W", "3", "-s", fmt.Sprint(size-28-20*f), c.dst[f].String()); err != nil {
+					if _, err := c.run("ping", version, "-n", "-M", "dont", "-c", "1", "-w", "20", "-s", fmt.Sprint(size-28-20*f), c.dst[f].String()); err != nil {
 						t.Errorf("%s: a packet of %d bytes: %v", families[f].name, size, err)
 					}
 				}
 			}
 			for f, version := range []string{"-4", "-6"} {
-				out, err := c.run("tracepath", version, "-n", "-m", "8", c.dst[f].String())
-				if err != nil {
-					t.Error(err)
-				}
-				if !strings.Contains(out, "Resume: pmtu 1400 hops 4") {
-					t.Errorf("tracepath %s does not find an MTU of 1400 and 4 hops", version)
-				}
-				if _, err := c.run("ping", version, "-n", "-M", "do", "-c", "1", "-W", "3", "-s", fmt.Sprint(1400-28-20*f), c.dst[f].String()); err != nil {
+				lucky(t, func() error { // it waits for an answer for a second
+					out, err := c.run("tracepath", version, "-n", "-m", "8", c.dst[f].String())
+					if err == nil && !strings.Contains(out, "Resume: pmtu 1400 hops 4") {
+						err = fmt.Errorf("tracepath %s does not find an MTU of 1400 and 4 hops", version)
+					}
+					return err
+				})
+				if _, err := c.run("ping", version, "-n", "-M", "do", "-c", "1", "-w", "20", "-s", fmt.Sprint(1400-28-20*f), c.dst[f].String()); err != nil {
 					t.Errorf("a packet of 1400 bytes that may not be fragmented: %v", err)
 				}
 				for _, ns := range []*netns.Namespace{c.source, c.sink} { // forgets MTUs
@@ -158,7 +168,7 @@ func TestPingRouter(t *testing.T) {
 			t.Fatal(err)
 		}
 		for _, size := range []int{0, 8, 56, 1000, 1452} {
-			if err := p.Ping(size, 3*time.Second); err != nil {
+			if err := p.Ping(size, 10*time.Second); err != nil {
 				t.Errorf("%s: %v", dst, err)
 			}
 		}
@@ -203,10 +213,14 @@ func TestTTLFlood(t *testing.T) {
 		}
 		return worst, lost
 	}
-	quiet, lost := slowest()
-	if lost > 0 {
-		t.Fatalf("%d pings lost before the flood", lost)
-	}
+	var quiet, loud time.Duration
+	lucky(t, func() (err error) {
+		var lost int
+		if quiet, lost = slowest(); lost > 0 {
+			err = fmt.Errorf("%d of 200 pings lost without a flood", lost)
+		}
+		return err
+	})
 	before, err := c.routers[0].Scrape(t.Context())
 	if err != nil {
 		t.Fatal(err)
@@ -231,7 +245,14 @@ func TestTTLFlood(t *testing.T) {
 			return nil
 		})
 	}()
-	loud, lost := slowest()
+	defer stop.Store(true)
+	lucky(t, func() (err error) {
+		var lost int
+		if loud, lost = slowest(); lost > 2 {
+			err = fmt.Errorf("%d of 200 pings lost", lost)
+		}
+		return err
+	})
 	stop.Store(true)
 	if err := <-done; err != nil {
 		t.Fatal(err)
@@ -244,10 +265,7 @@ func TestTTLFlood(t *testing.T) {
 	grew := m.Sub(before)
 	sent := grew.Sum("nmfwd_icmp_sent_total", `type="time_exceeded"`)
 	limited := grew.Sum("nmfwd_icmp_suppressed_total", `reason="rate"`)
-	t.Logf("%.0f packets with TTL 1 in %v, %.0f errors; slowest of 200 pings %v, %v without a flood; %d lost", sent+limited, took, sent, loud, quiet, lost)
-	if lost > 2 {
-		t.Errorf("%d of 200 pings lost", lost)
-	}
+	t.Logf("%.0f packets with TTL 1 in %v, %.0f errors; slowest of 200 pings %v, %v without a flood", sent+limited, took, sent, loud, quiet)
 	if most := 1000*took.Seconds() + 20; sent == 0 || sent > most || limited == 0 {
 		t.Errorf("%.0f errors sent, %.0f suppressed, want at most %.0f sent and the rest suppressed", sent, limited, most)
 	}

@@ -10,6 +10,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"testing"
 	"time"
@@ -29,15 +30,41 @@ func buildPackage(t *testing.T, pkg string) string {
 	return name
 }
 
+// lost are the faults that the lab finds where a ring was full, because who empties
+// it waited for a CPU.
+var lost = regexp.MustCompile(`^(lab: )?IPv[46]: (\d+ frames lost|nmfwd dropped \d+: tx_full)$`)
+
+// runLab runs the lab until no frame is lost, which it cannot be sure of where the CPUs
+// have other work. Any other fault ends the test.
+func runLab(t *testing.T, name string, args ...string) string {
+	t.Helper()
+	for deadline := time.Now().Add(time.Minute); ; {
+		var out, faults strings.Builder
+		cmd := exec.Command(name, args...)
+		cmd.Stdout, cmd.Stderr = &out, &faults
+		err := cmd.Run()
+		if err == nil {
+			return out.String()
+		}
+		text := strings.TrimSpace(faults.String())
+		for line := range strings.Lines(text) {
+			if !lost.MatchString(strings.TrimSpace(line)) && !strings.HasPrefix(line, "time=") {
+				t.Fatalf("%v\n%s\n%s", err, out.String(), text)
+			}
+		}
+		if time.Now().After(deadline) {
+			t.Fatalf("frames are lost each time: %v\n%s\n%s", err, out.String(), text)
+		}
+		t.Logf("a round that is repeated: %s", text)
+	}
+}
+
 // TestNMFWD runs the lab as it is meant to run.
 func TestNMFWD(t *testing.T) {
-	out, err := exec.Command(build(t), "-nmfwd", buildPackage(t, "nmfwd/cmd/nmfwd"), "-config", "../../examples/apu2/routes.conf",
-		"-seconds", "1", "-rate", "20000").CombinedOutput()
-	if err != nil {
-		t.Fatalf("%v\n%s", err, out)
-	}
+	out := runLab(t, build(t), "-nmfwd", buildPackage(t, "nmfwd/cmd/nmfwd"), "-config", "../../examples/apu2/routes.conf",
+		"-seconds", "1", "-rate", "20000")
 	for _, want := range []string{"\nreceived by igb1 queue 1 ", "\nsent by igb2 queue 1 ", "\nCPU of nmfwd ", "All is well"} {
-		if !strings.Contains(string(out), want) {
+		if !strings.Contains(out, want) {
 			t.Errorf("no %q in\n%s", want, out)
 		}
 	}
@@ -101,12 +128,9 @@ func TestKilled(t *testing.T) {
 
 // TestKernel runs the lab with the kernel as the router.
 func TestKernel(t *testing.T) {
-	out, err := exec.Command(build(t), "-dut", "kernel", "-seconds", "1", "-rate", "10000").CombinedOutput()
-	if err != nil {
-		t.Fatalf("%v\n%s", err, out)
-	}
+	out := runLab(t, build(t), "-dut", "kernel", "-seconds", "1", "-rate", "10000")
 	for _, want := range []string{"ping from the generator to 2001:2:0:8000::203: reply", "\nflows                                        2,000           2,000\n", "All is well"} {
-		if !strings.Contains(string(out), want) {
+		if !strings.Contains(out, want) {
 			t.Errorf("no %q in\n%s", want, out)
 		}
 	}

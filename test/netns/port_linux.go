@@ -146,6 +146,21 @@ func (n *Namespace) Port(port string) (attrs *netlink.LinkAttrs, err error) {
 	return attrs, err
 }
 
+// Dropped returns how many frames the kernel has dropped at all ports, in either
+// direction.
+func (n *Namespace) Dropped() (sum uint64, err error) {
+	links, err := n.nl.LinkList()
+	if err != nil {
+		return 0, fmt.Errorf("netns: %s: ports: %w", n.name, err)
+	}
+	for _, l := range links {
+		if s := l.Attrs().Statistics; s != nil {
+			sum += s.RxDropped + s.TxDropped
+		}
+	}
+	return sum, nil
+}
+
 func ipNet(p netip.Prefix) *net.IPNet {
 	return &net.IPNet{IP: p.Addr().AsSlice(), Mask: net.CIDRMask(p.Bits(), p.Addr().BitLen())}
 }

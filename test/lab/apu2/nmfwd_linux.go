@@ -86,10 +86,10 @@ func (n *NMFWD) Scrape(ctx context.Context) (Metrics, error) {
 	return ParseMetrics(res.Body)
 }
 
-// AtRest reads the metrics until all packets are accounted for, and for two
-// seconds at most.
+// AtRest reads the metrics until all packets are accounted for, and for ten
+// seconds at most: where the CPUs have other work, packets wait in rings.
 func (n *NMFWD) AtRest(ctx context.Context) (Metrics, error) {
-	ctx, cancel := context.WithTimeout(ctx, 2*time.Second)
+	ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
 	defer cancel()
 	retry := time.NewTicker(20 * time.Millisecond)
 	defer retry.Stop()
