@@ -311,7 +311,9 @@ func (p *PortState) otherType(t uint16) verdict {
 
 // options4 looks at the options of an IPv4 packet; 0 means go on, and filtered
 // that the packet had better not be forwarded. Options that ask nothing of this
-// router travel unchanged.
+// router travel unchanged. So does router alert where a host is: it has what is for
+// its own addresses and for groups, and what it forwarded itself would pass by this
+// router's routes and checks (RFC 6398, 5).
 func (p *PortState) options4(ip wire.IPv4) (v verdict, filtered bool) {
 	o := wire.ScanOptions(ip.Options())
 	switch {
@@ -319,30 +321,22 @@ func (p *PortState) options4(ip wire.IPv4) (v verdict, filtered bool) {
 		return verdict(DropBadOptions), false
 	case o&wire.SourceRoute != 0:
 		return verdict(DropSourceRoute), false
-	case o&wire.RouterAlert != 0:
-		return p.alert(), false
+	case o&wire.RouterAlert != 0 && !p.Host:
+		return verdict(DropRouterAlert), false
 	}
 	return 0, o&wire.Filtered != 0
 }
 
-// hopByHop looks at the hop-by-hop options of an IPv6 packet; 0 means go on.
+// hopByHop is options4 for the hop-by-hop options of an IPv6 packet.
 func (p *PortState) hopByHop(ip wire.IPv6) verdict {
 	o := wire.ScanHopByHop(ip[wire.IPv6Len:min(ip.TotalLen(), len(ip))])
 	switch {
 	case o&wire.BadOption != 0:
 		return verdict(DropBadExt)
-	case o&wire.RouterAlert != 0:
-		return p.alert()
+	case o&wire.RouterAlert != 0 && !p.Host:
+		return verdict(DropRouterAlert)
 	}
 	return 0
-}
-
-// alert is the verdict on a packet with the router alert option.
-func (p *PortState) alert() verdict {
-	if p.Host {
-		return toHost
-	}
-	return verdict(DropRouterAlert)
 }
 
 // check4 looks at addresses of which one may be special (RFC 6890; RFC 1812,

@@ -177,7 +177,7 @@ func BenchmarkProgram(b *testing.B) {
 			frame := make([]byte, test.len)
 			copy(frame, mac)
 			copy(frame[etherType:], test.typ[:])
-			frame[ip4Dst], frame[ip6Dst], frame[ip6Next] = 198, 0x20, 17
+			frame[ip4Dst], frame[ip6Dst], frame[ip+6] = 198, 0x20, 17
 			if _, err := p.prog.Run(&ebpf.RunOptions{Data: frame, Repeat: uint32(b.N)}); err != nil {
 				b.Fatal(err)
 			}

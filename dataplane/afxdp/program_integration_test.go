@@ -80,7 +80,9 @@ var verdicts = []struct {
 	{"ipv4 header length 4", fromG1(macAA, "0800", "44"+udp4[2:]+"c61200cd"+udpBytes), xdpRedirect},
 	{"ipv4 version 6", fromG1(macAA, "0800", "65"+udp4[2:]+"c61200cd"+udpBytes), xdpRedirect},
 	{"ipv4 options", fromG1(macAA, "0800", "46"+udp4[2:]+routed4+"01010101"+udpBytes), xdpRedirect},
-	{"ipv4 router alert", fromG1(macAA, "0800", "46"+udp4[2:]+routed4+"94040000"+udpBytes), xdpPass},
+	{"ipv4 router alert", fromG1(macAA, "0800", "46"+udp4[2:]+routed4+"94040000"+udpBytes), xdpRedirect},
+	{"ipv4 router alert to own address", fromG1(macAA, "0800", "46"+udp4[2:]+"c61200cd"+"94040000"+udpBytes), xdpPass},
+	{"ipv4 router alert to a group", fromG1(macAA, "0800", "46"+udp4[2:]+"e0000016"+"94040000"+udpBytes), xdpPass},
 	{"ipv4 options cut", fromG1(macAA, "0800", "46"+udp4[2:]+routed4), xdpRedirect},
 	{"ipv4 options to own address", fromG1(macAA, "0800", "4f"+udp4[2:]+"c61200cd"+"01010101"+udpBytes), xdpPass},
 	{"ipv4 options cut to own address", fromG1(macAA, "0800", "46"+udp4[2:]+"c61200cd"), xdpPass},
@@ -101,9 +103,9 @@ var verdicts = []struct {
 	{"ipv6 short", fromG1(macAA, "86dd", udp6+routed6[2:]), xdpRedirect},
 	{"ipv6 header only", fromG1(macAA, "86dd", udp6+"20010002000000000000000000000205"), xdpPass},
 	{"ipv6 version 4", fromG1(macAA, "86dd", "40"+udp6[2:]+"ff020000000000000000000000000001"+udpBytes), xdpRedirect},
-	{"ipv6 router alert", hop("11 00 05020000 0100"), xdpPass},
-	{"ipv6 router alert behind PadN of 0", hop("11 00 0100 05020000"), xdpPass},
-	{"ipv6 router alert behind PadN of 4", hop("11 01 010400000000 05020000 01020000"), xdpPass},
+	{"ipv6 router alert", hop("11 00 05020000 0100"), xdpRedirect},
+	{"ipv6 router alert behind PadN of 0", hop("11 00 0100 05020000"), xdpRedirect},
+	{"ipv6 router alert behind PadN of 4", hop("11 01 010400000000 05020000 01020000"), xdpRedirect},
 	{"ipv6 router alert behind two PadN", hop("11 01 0100 0100 05020000 0104 0000 0000"), xdpRedirect},
 	{"ipv6 other option", hop("11 00 c2040000 0000"), xdpRedirect},
 	{"ipv6 PadN past the frame", hop("11 00 01ff 0000 0000"), xdpRedirect},
@@ -523,19 +525,13 @@ func forwardable(f []byte) bool {
 			return true
 		}
 		dst := netip.AddrFrom4([4]byte(p[16:20]))
-		alert := p[0]&15 > 5 && len(p) > 20 && p[20] == 148
-		return !dst.IsMulticast() && dst != netip.AddrFrom4([4]byte{255, 255, 255, 255}) && !own(dst) && !alert
+		return !dst.IsMulticast() && dst != netip.AddrFrom4([4]byte{255, 255, 255, 255}) && !own(dst)
 	case [2]byte{0x86, 0xdd}:
 		if len(p) < 40 || p[0]>>4 != 6 {
 			return true
 		}
 		dst := netip.AddrFrom16([16]byte(p[24:40]))
-		alert := false
-		if o := p[40:]; p[6] == 0 && len(o) >= 4 {
-			next := 4 + int(o[3])
-			alert = o[2] == 5 || o[2] == 1 && next < len(o) && o[next] == 5
-		}
-		return p[24] != 0xff && !(p[24] == 0xfe && p[25]&0xc0 == 0x80) && !own(dst) && !alert
+		return p[24] != 0xff && !(p[24] == 0xfe && p[25]&0xc0 == 0x80) && !own(dst)
 	}
 	return false
 }

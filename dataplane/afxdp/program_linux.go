@@ -387,19 +387,11 @@ const (
 	etherType = 12
 	ip        = 14
 
-	ip4Dst     = ip + 16
-	ip4Options = ip + 20
+	ip4Dst = ip + 16
+	ip4End = ip + 20
 
-	ip6Next    = ip + 6
-	ip6Dst     = ip + 24
-	ip6Payload = ip + 40
-)
-
-// Options that ask every router to look at a packet: RFC 2113 and RFC 2711.
-const (
-	ip4RouterAlert = 148
-	ip6RouterAlert = 5
-	ip6PadN        = 1
+	ip6Dst = ip + 24
+	ip6End = ip + 40
 )
 
 // Places of the stack.
@@ -463,11 +455,12 @@ func (c *code) tagged(vlans []uint16) {
 }
 
 // ipv4 leaves to the host: packets to 224/4, 255.255.255.255, the addresses in map
-// own and what map routes says, and packets whose first option is router alert. What else must not
-// be forwarded is not left to a host that may forward it.
+// own and what map routes says. What else must not be forwarded is not left to a
+// host that may forward it; nor are packets in transit with the router alert
+// option, which would pass by nmfwd's routes and checks then.
 func (c *code) ipv4(own, routes int) {
 	c.at("ipv4")
-	c.need(ip4Options, "redirect")
+	c.need(ip4End, "redirect")
 	c.add(
 		asm.LoadMem(asm.R5, asm.R7, ip, asm.Byte),
 		asm.JLT.Imm(asm.R5, 0x45, "redirect"), // version and header length
@@ -478,23 +471,15 @@ func (c *code) ipv4(own, routes int) {
 		asm.JEq.Imm32(asm.R3, -1, "pass"),
 		asm.RSh.Imm(asm.R3, 28),
 		asm.JEq.Imm(asm.R3, 0xe, "pass"),
-		asm.JEq.Imm(asm.R5, 0x45, "own4"),
 	)
-	c.need(ip4Options+1, "own4")
-	c.add(
-		asm.LoadMem(asm.R3, asm.R7, ip4Options, asm.Byte),
-		asm.JEq.Imm(asm.R3, ip4RouterAlert, "pass"),
-	)
-	c.at("own4")
 	c.lookup(own, routes, 32)
 }
 
 // ipv6 leaves to the host: packets to ff00::/8, fe80::/10, the addresses in map
-// own and what map routes says, and packets with a hop-by-hop header whose first option, or the
-// one behind a PadN, is router alert.
+// own and what map routes says.
 func (c *code) ipv6(own, routes int) {
 	c.at("ipv6")
-	c.need(ip6Payload, "redirect")
+	c.need(ip6End, "redirect")
 	c.add(
 		asm.LoadMem(asm.R3, asm.R7, ip, asm.Byte),
 		asm.RSh.Imm(asm.R3, 4),
@@ -513,26 +498,6 @@ func (c *code) ipv6(own, routes int) {
 			asm.StoreMem(asm.R10, keyAddr+i, asm.R3, asm.Word),
 		)
 	}
-	c.add(
-		asm.LoadMem(asm.R3, asm.R7, ip6Next, asm.Byte),
-		asm.JNE.Imm(asm.R3, 0, "own6"),
-	)
-	const option = ip6Payload + 2 // next header, length, options
-	c.need(option+2, "own6")
-	c.add(
-		asm.LoadMem(asm.R3, asm.R7, option, asm.Byte),
-		asm.JEq.Imm(asm.R3, ip6RouterAlert, "pass"),
-		asm.JNE.Imm(asm.R3, ip6PadN, "own6"),
-		asm.LoadMem(asm.R3, asm.R7, option+1, asm.Byte),
-		asm.Mov.Reg(asm.R4, asm.R7),
-		asm.Add.Reg(asm.R4, asm.R3),
-		asm.Mov.Reg(asm.R2, asm.R4),
-		asm.Add.Imm(asm.R2, option+2+1),
-		asm.JGT.Reg(asm.R2, asm.R8, "own6"),
-		asm.LoadMem(asm.R3, asm.R4, option+2, asm.Byte),
-		asm.JEq.Imm(asm.R3, ip6RouterAlert, "pass"),
-	)
-	c.at("own6")
 	c.lookup(own, routes, 128)
 }
 

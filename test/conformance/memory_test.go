@@ -79,23 +79,13 @@ func hostKeeps(f []byte, macs []net.HardwareAddr, vlans []uint16, own []netip.Ad
 			return false
 		}
 		dst := netip.AddrFrom4([4]byte(p[16:]))
-		alert := p[0]&15 > 5 && len(p) > 20 && p[20] == 148
-		return slices.Contains(own, dst) || dst.IsMulticast() || alert ||
-			dst == netip.AddrFrom4([4]byte{255, 255, 255, 255})
+		return slices.Contains(own, dst) || dst.IsMulticast() || dst == netip.AddrFrom4([4]byte{255, 255, 255, 255})
 	case 0x86dd:
 		if len(p) < 40 || p[0]>>4 != 6 {
 			return false
 		}
 		dst := netip.AddrFrom16([16]byte(p[24:]))
-		alert := false
-		if hop := p[40:]; p[6] == 0 && len(hop) >= 8 {
-			at := 2
-			if hop[2] == 1 { // PadN
-				at += 2 + int(hop[3])
-			}
-			alert = at < len(hop) && hop[at] == 5
-		}
-		return slices.Contains(own, dst) || dst.IsMulticast() || dst.IsLinkLocalUnicast() || alert
+		return slices.Contains(own, dst) || dst.IsMulticast() || dst.IsLinkLocalUnicast()
 	}
 	return true
 }

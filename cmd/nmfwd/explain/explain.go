@@ -302,15 +302,6 @@ func (l *look) parse() {
 // group reports whether the frame is a link-layer multicast or broadcast.
 func (l *look) group() bool { return len(l.frame) > 0 && l.frame[0]&1 != 0 }
 
-// alert reports whether a packet carries a router alert (RFC 2113, RFC 2711).
-func (l *look) alert() bool {
-	if l.four {
-		h := wire.IPv4(l.ip).HeaderLen()
-		return h > wire.IPv4Len && h <= len(l.ip) && wire.ScanOptions(l.ip[wire.IPv4Len:h])&wire.RouterAlert != 0
-	}
-	return wire.IPv6(l.ip).NextHeader() == wire.ProtoHopByHop && wire.ScanHopByHop(l.ip[wire.IPv6Len:])&wire.RouterAlert != 0
-}
-
 // forUs returns the check that found out that a frame is for the router or its
 // host.
 func (l *look) forUs() check {
@@ -319,8 +310,6 @@ func (l *look) forUs() check {
 		return mac
 	case l.ip == nil:
 		return etherType
-	case l.alert():
-		return options
 	case l.dst.IsMulticast(), l.dst.IsLinkLocalUnicast() && !l.four, l.dst == netip.AddrFrom4([4]byte{255, 255, 255, 255}):
 		return addresses
 	}
@@ -691,8 +680,6 @@ func (l *look) why() string {
 		return "multicast and broadcast are its"
 	case etherType:
 		return "only IPv4 and IPv6 are forwarded"
-	case options:
-		return "router alert"
 	case addresses:
 		return "the destination is for this link only"
 	}
