@@ -284,20 +284,24 @@ func (c *Control) commit(now time.Duration) {
 // for neighbors that are known now leaves first, and so does what waited for one
 // that a group has found another for.
 func (c *Control) refresh(now time.Duration) {
+	ready := make(map[neigh.Key]neigh.Entry, len(c.fresh))
 	for k, e := range c.fresh {
 		c.setNeighbor(c.rib, e)
-		if !c.release(k) {
+		if c.release(k) {
+			ready[k] = e
+		} else {
 			_ = c.rib.RemoveNeighbor(k.Port, k.Addr) // until the rest has left
 		}
 	}
 	c.fib = c.rib.Commit()
+	c.changed, c.committed = false, now
 	c.router.Punts(c.punt) // what came meanwhile is to leave before later packets, too
-	for k := range c.fresh {
-		if c.release(k) {
+	for k, e := range ready {
+		if c.fresh[k] == e && c.release(k) {
 			delete(c.fresh, k)
 		}
 	}
-	c.changed, c.committed = len(c.fresh) > 0, now
+	c.changed = c.changed || len(c.fresh) > 0
 	if len(c.fib.Groups) == 0 {
 		return
 	}

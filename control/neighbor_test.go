@@ -269,6 +269,32 @@ func TestLate(t *testing.T) {
 	r.accounted()
 }
 
+// TestAnswersWhilePublishing: what is found out from frames that come while a state
+// is made is published as well.
+func TestAnswersWhilePublishing(t *testing.T) {
+	r := newRig(t, nil)
+	w := r.router.Workers()[0]
+	r.deliver(0, packetTo("198.19.0.98", 1), packetTo("198.19.0.99", 2), packetTo("198.19.0.100", 3))
+	r.took(1)
+	r.ports[1].Deliver(0, arpReply(macH, "198.19.0.98"))
+	w.Step(0)
+	r.router.Punts(r.punt)
+	for _, f := range [][]byte{arpReply(macH, "198.19.0.99"), arpReply(macI, "198.19.0.98"), arpReply(macH, "198.19.0.100")} {
+		r.ports[1].Deliver(0, f)
+	}
+	w.Step(0)
+	r.settle(true)
+	r.step()
+	got := r.took(1)
+	slices.Sort(got) // they are for three neighbors
+	if want := []string{"packet 1 ttl 63 to " + hexOf(macH), "packet 2 ttl 63 to " + hexOf(macH), "packet 3 ttl 63 to " + hexOf(macH)}; !slices.Equal(got, want) {
+		t.Errorf("found: sent %q, want %q", got, want)
+	}
+	r.deliver(0, packetTo("198.19.0.98", 4), packetTo("198.19.0.99", 5), packetTo("198.19.0.100", 6))
+	r.want("published", 1, "packet 4 ttl 63 to "+hexOf(macI), "packet 5 ttl 63 to "+hexOf(macH), "packet 6 ttl 63 to "+hexOf(macH))
+	r.accounted()
+}
+
 // TestUnreachable: a neighbor that does not answer is asked three times, and what
 // waits for it is given up. With the next packet it is asked again, once a second.
 func TestUnreachable(t *testing.T) {

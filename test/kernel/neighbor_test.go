@@ -32,6 +32,17 @@ func unconfigured(t *testing.T, host string) string {
 	return s.String()
 }
 
+// flush has the router's kernel forget its neighbors.
+func (b *bed) flush() {
+	b.Helper()
+	for _, port := range []string{apu2.IGB1, apu2.IGB2} {
+		// It fails when they come back faster than it goes round, which is as well.
+		if _, err := b.Router.Output(b.Context(), "ip", "neigh", "flush", "dev", port); err != nil && !strings.Contains(err.Error(), "Flush not complete") {
+			b.Fatal(err)
+		}
+	}
+}
+
 // TestNeighbors has no static neighbors at all: they are found, by the kernel or
 // by nmfwd itself, forgotten and found again, also where they have moved to.
 func TestNeighbors(t *testing.T) {
@@ -80,9 +91,7 @@ func TestNeighbors(t *testing.T) {
 			}
 			if host == "on" {
 				// The kernel forgets its neighbors, and verifies those that are used.
-				for _, port := range []string{apu2.IGB1, apu2.IGB2} {
-					run(b.Router, "ip", "neigh", "flush", "dev", port)
-				}
+				b.flush()
 				through("flushed")
 				for _, port := range []string{apu2.IGB1, apu2.IGB2} {
 					for _, v := range []string{"ipv4", "ipv6"} {
@@ -116,15 +125,6 @@ func TestNeighbors(t *testing.T) {
 // thousand a second. None is lost, as none is by the kernel itself.
 func TestFlushed(t *testing.T) {
 	b := startBed(t, newLab(t, 2, 2), unconfigured(t, "on"))
-	flush := func() {
-		t.Helper()
-		for _, port := range []string{apu2.IGB1, apu2.IGB2} {
-			// It fails when they come back faster than it goes round, which is as well.
-			if _, err := b.Router.Output(t.Context(), "ip", "neigh", "flush", "dev", port); err != nil && !strings.Contains(err.Error(), "Flush not complete") {
-				t.Fatal(err)
-			}
-		}
-	}
 	for _, f := range families {
 		eventually(t, func() error { return b.ping(b.Generator, apu2.ReceiverAddrs[f.index].Addr(), 56) })
 		pinged := make(chan error, 1)
@@ -136,7 +136,7 @@ func TestFlushed(t *testing.T) {
 			pinged <- err
 		}()
 		for going := true; going; {
-			flush()
+			b.flush()
 			select {
 			case err := <-pinged:
 				if going = false; err != nil {
@@ -148,7 +148,7 @@ func TestFlushed(t *testing.T) {
 		b.withoutLoss(4+2*f.index, 1000, []int{0}, func(f *flows) {
 			for range 30 {
 				f.more(100)
-				flush()
+				b.flush()
 			}
 			f.more(100)
 		}, "multicast", "link_local", "router_alert")
