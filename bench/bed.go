@@ -304,7 +304,7 @@ type bed struct {
 
 	rxSlots int
 	in, out *memport.Port
-	router  *dataplane.Router
+	router  *dataplane.Forwarder
 	worker  *dataplane.Worker
 	free    func()
 }
@@ -349,7 +349,7 @@ func (b *bed) open() error {
 	if err != nil {
 		return err
 	}
-	b.router, err = dataplane.NewRouter([]*dataplane.Port{&b.in.Port, &b.out.Port}, 1, dataplane.Options{Burst: b.burst})
+	b.router, err = dataplane.NewForwarder([]*dataplane.Port{&b.in.Port, &b.out.Port}, 1, dataplane.Options{Burst: b.burst})
 	if err != nil {
 		return err
 	}

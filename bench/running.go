@@ -58,7 +58,7 @@ func scale(o *options) (*report, error) {
 }
 
 // scaleBed returns a router whose workers each have a loop of 2,000 frames.
-func scaleBed(workers int) (*dataplane.Router, error) {
+func scaleBed(workers int) (*dataplane.Forwarder, error) {
 	t, err := table{}.compile()
 	if err != nil {
 		return nil, err
@@ -83,7 +83,7 @@ func scaleBed(workers int) (*dataplane.Router, error) {
 			return nil, err
 		}
 	}
-	r, err := dataplane.NewRouter([]*dataplane.Port{&in.Port, &out.Port}, workers, dataplane.Options{})
+	r, err := dataplane.NewForwarder([]*dataplane.Port{&in.Port, &out.Port}, workers, dataplane.Options{})
 	if err != nil {
 		return nil, err
 	}
@@ -102,7 +102,7 @@ func labState(t *fibOf) *dataplane.State {
 // A live is a router in memory whose worker runs, as in the daemon.
 type live struct {
 	in, out *memport.Port
-	router  *dataplane.Router
+	router  *dataplane.Forwarder
 	frame   []byte
 }
 
@@ -121,7 +121,7 @@ func startLive(idle dataplane.IdleMode) (*live, error) {
 	if l.out, err = memport.New(region, cfg); err != nil {
 		return nil, err
 	}
-	if l.router, err = dataplane.NewRouter([]*dataplane.Port{&l.in.Port, &l.out.Port}, 1, dataplane.Options{Idle: idle}); err != nil {
+	if l.router, err = dataplane.NewForwarder([]*dataplane.Port{&l.in.Port, &l.out.Port}, 1, dataplane.Options{Idle: idle}); err != nil {
 		return nil, err
 	}
 	l.router.Publish(labState(t))

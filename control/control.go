@@ -77,7 +77,7 @@ func (p *Port) tci() uint16 { return p.PCP<<13 | p.VLAN }
 
 // A Control runs a router.
 type Control struct {
-	router    *dataplane.Router
+	router    *dataplane.Forwarder
 	log       *slog.Logger
 	neighbors *neigh.Table
 	reloads   chan reload
@@ -136,7 +136,7 @@ var CompileBuckets = [...]time.Duration{
 
 // New compiles spec and publishes it to router, whose ports are in the same
 // order. An error says what cannot be.
-func New(router *dataplane.Router, spec *Spec, log *slog.Logger) (*Control, error) {
+func New(router *dataplane.Forwarder, spec *Spec, log *slog.Logger) (*Control, error) {
 	sources := make([]neigh.Source, len(spec.Ports))
 	for i := range spec.Ports {
 		sources[i] = spec.Ports[i].Source

@@ -61,7 +61,7 @@ func lab(t testing.TB, s *Spec) (*Control, [2]*memport.Port) {
 		}
 		ports[i] = p
 	}
-	r, err := dataplane.NewRouter([]*dataplane.Port{&ports[0].Port, &ports[1].Port}, 1, dataplane.Options{})
+	r, err := dataplane.NewForwarder([]*dataplane.Port{&ports[0].Port, &ports[1].Port}, 1, dataplane.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}

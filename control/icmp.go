@@ -85,7 +85,7 @@ func (c *Control) Fragmented(port int) Fragmented {
 	return Fragmented{n.fragmented.Load(), n.fragments.Load(), n.unfragmented.Load()}
 }
 
-func newMessenger(router *dataplane.Router, ports int) messenger {
+func newMessenger(router *dataplane.Forwarder, ports int) messenger {
 	size := router.ControlFrame()
 	return messenger{
 		messages: make([]messages, ports),

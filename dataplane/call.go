@@ -6,7 +6,7 @@ import (
 )
 
 // A Call tells when a worker's thread is in a system call that may not return
-// for long: then another thread can take the worker over (Router.Replace). The
+// for long: then another thread can take the worker over (Forwarder.Replace). The
 // old one ends as soon as its call returns, in Leave.
 //
 // Only between whole pieces of work may a call be told of, for the new thread
@@ -51,7 +51,7 @@ type Caller interface {
 // system call, and reports whether it did. It is meant for a thread that does
 // not return from there, and harmless for one that does. All descriptors go on
 // but those that ask for nothing, as those of a port that is known to be down.
-func (r *Router) Replace(worker int) bool {
+func (r *Forwarder) Replace(worker int) bool {
 	w := r.workers[worker]
 	if !w.call.take() {
 		return false
@@ -71,10 +71,10 @@ func (r *Router) Replace(worker int) bool {
 
 // Hanging returns the number of threads that were replaced and have not come
 // back from their system call.
-func (r *Router) Hanging() int { return int(r.hanging.Load()) }
+func (r *Forwarder) Hanging() int { return int(r.hanging.Load()) }
 
 // begin starts a thread for a worker.
-func (r *Router) begin(w *Worker, ready chan<- error) {
+func (r *Forwarder) begin(w *Worker, ready chan<- error) {
 	go func() {
 		replaced := true
 		defer func() { // by Leave too

@@ -27,7 +27,7 @@
 //
 // Ownership: all that a Worker has is its own, on a locked OS thread, but for the
 // State (immutable, one store publishes it), the rings to and from others (one
-// producer, one consumer) and the published counters (one writer). A Router is
+// producer, one consumer) and the published counters (one writer). A Forwarder is
 // the workers between a set of ports. Package control is the one goroutine
 // beside them.
 //

@@ -16,4 +16,4 @@ func (st *State) Slow(port int, frame []byte) []byte {
 }
 
 // Asleep reports whether a worker sleeps, or is about to.
-func (r *Router) Asleep(worker int) bool { return r.workers[worker].poller.wake.asleep.Load() }
+func (r *Forwarder) Asleep(worker int) bool { return r.workers[worker].poller.wake.asleep.Load() }

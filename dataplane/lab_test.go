@@ -102,9 +102,9 @@ func frame6(n int, hops uint8) []byte {
 
 // newRouter returns a router of ports in the lab's state, which one worker
 // steps.
-func newRouter(t testing.TB, st *dataplane.State, workers int, opt dataplane.Options, ports ...*dataplane.Port) *dataplane.Router {
+func newRouter(t testing.TB, st *dataplane.State, workers int, opt dataplane.Options, ports ...*dataplane.Port) *dataplane.Forwarder {
 	t.Helper()
-	r, err := dataplane.NewRouter(ports, workers, opt)
+	r, err := dataplane.NewForwarder(ports, workers, opt)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -37,4 +37,4 @@ func pinThread(int) error { return errOS }
 
 func confine([]int) error { return errOS }
 
-func (r *Router) listenPunts() {}
+func (r *Forwarder) listenPunts() {}

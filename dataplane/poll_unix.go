@@ -124,7 +124,7 @@ func (w *waker) clear() {
 
 // listenPunts announces on puntReady what workers left in the punt rings while
 // control slept, until the router stops.
-func (r *Router) listenPunts() {
+func (r *Forwarder) listenPunts() {
 	fds := []unix.PollFd{{Fd: int32(r.punt.fd()), Events: unix.POLLIN}}
 	for !r.closed.Load() {
 		if _, err := pollFor(fds, time.Hour); err != nil && !errors.Is(err, unix.EINTR) {

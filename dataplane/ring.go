@@ -101,7 +101,7 @@ func (h *handoff) done(s []Slot) {
 }
 
 // MaxControlFrame is the longest frame that always goes between workers and
-// control, in bytes. Router.ControlFrame tells what goes between those of a
+// control, in bytes. Forwarder.ControlFrame tells what goes between those of a
 // router.
 const MaxControlFrame = 2048
 

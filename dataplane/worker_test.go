@@ -40,7 +40,7 @@ func forwarded(b []byte) []byte {
 
 // checkSums fails the test unless every port has accounted for all that it
 // received.
-func checkSums(t *testing.T, r *dataplane.Router) {
+func checkSums(t *testing.T, r *dataplane.Forwarder) {
 	t.Helper()
 	var s dataplane.Snapshot
 	r.Snapshot(&s)
@@ -295,7 +295,7 @@ func TestStepAllocates(t *testing.T) {
 // takes when nobody is woken.
 func TestHandoffWakes(t *testing.T) {
 	region := memport.NewRegion("test", 4000, memport.Stride)
-	var r *dataplane.Router
+	var r *dataplane.Forwarder
 	// Worker 0 reads A, worker 1 writes both ports.
 	ports := [2]*memport.Port{}
 	for i, name := range []string{"A", "B"} {
@@ -386,7 +386,7 @@ func TestHandoffLost(t *testing.T) {
 func TestSleepIsIdle(t *testing.T) {
 	for _, idle := range []dataplane.IdleMode{dataplane.Adaptive, dataplane.Sleep, dataplane.Busy} {
 		region := memport.NewRegion("test", 4000, memport.Stride)
-		var r *dataplane.Router
+		var r *dataplane.Forwarder
 		a := newPort(t, region, memport.Config{Name: "A", OnDeliver: func(int) { r.Wake(0) }})
 		b := newPort(t, region, memport.Config{Name: "B"})
 		r = newRouter(t, labState(labRIB(t).Commit()), 1, dataplane.Options{Idle: idle}, &a.Port, &b.Port)
@@ -431,7 +431,7 @@ func TestSleepIsIdle(t *testing.T) {
 // and counters are read, for the race detector.
 func TestRunning(t *testing.T) {
 	region := memport.NewRegion("test", 4000, memport.Stride)
-	var r *dataplane.Router
+	var r *dataplane.Forwarder
 	ports := [2]*memport.Port{}
 	plan := dataplane.MakePlan([]dataplane.Rings{{RX: 2, TX: 1}, {RX: 2, TX: 1}}, 2, 2)
 	for i, name := range []string{"A", "B"} {
@@ -481,7 +481,7 @@ func TestRunning(t *testing.T) {
 // lose nor reorder anything.
 func TestReplace(t *testing.T) {
 	region := memport.NewRegion("test", 4000, memport.Stride)
-	var r *dataplane.Router
+	var r *dataplane.Forwarder
 	ports := [2]*memport.Port{}
 	plan := dataplane.MakePlan([]dataplane.Rings{{RX: 1, TX: 1}, {RX: 1, TX: 1}}, 2, 2)
 	for i, name := range []string{"A", "B"} {

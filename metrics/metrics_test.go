@@ -291,7 +291,7 @@ func TestLargeCounters(t *testing.T) {
 // newRouter returns a router of two ports in memory with as many queues as
 // workers, queue n being worker n's. What comes in by port 0 is routed to a
 // neighbor on port 1 that has the MAC address of port 0.
-func newRouter(t *testing.T, workers int, idle dataplane.IdleMode) (*dataplane.Router, []*memport.Port) {
+func newRouter(t *testing.T, workers int, idle dataplane.IdleMode) (*dataplane.Forwarder, []*memport.Port) {
 	t.Helper()
 	owners := make([]int, workers)
 	for i := range owners {
@@ -325,7 +325,7 @@ func newRouter(t *testing.T, workers int, idle dataplane.IdleMode) (*dataplane.R
 		t.Fatal(err)
 	}
 	st.FIB = rib.Commit()
-	r, err := dataplane.NewRouter(devices, workers, dataplane.Options{Idle: idle})
+	r, err := dataplane.NewForwarder(devices, workers, dataplane.Options{Idle: idle})
 	if err != nil {
 		t.Fatal(err)
 	}

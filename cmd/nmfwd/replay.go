@@ -112,7 +112,7 @@ func replayPorts(cfg *config.Config, r *memport.Replay, ports []*dataplane.Port,
 	if err != nil {
 		return err
 	}
-	router, err := dataplane.NewRouter(ports, 1, dataplane.Options{Burst: cfg.Options.Burst})
+	router, err := dataplane.NewForwarder(ports, 1, dataplane.Options{Burst: cfg.Options.Burst})
 	if err != nil {
 		return err
 	}
@@ -135,7 +135,7 @@ func replayPorts(cfg *config.Config, r *memport.Replay, ports []*dataplane.Port,
 }
 
 // printCounters prints what became of all packets, without zeros.
-func printCounters(out io.Writer, r *dataplane.Router) error {
+func printCounters(out io.Writer, r *dataplane.Forwarder) error {
 	var s dataplane.Snapshot
 	r.Snapshot(&s)
 	var err error

@@ -154,7 +154,7 @@ type daemon struct {
 	cfg  *config.Config // in use; changed by reload only
 	log  *slog.Logger
 	*devices
-	router    *dataplane.Router
+	router    *dataplane.Forwarder
 	socket    *show.Server // nil if it could not be had
 	ctl       *control.Control
 	neighbors *neighbors.Table // nil where no host stack finds out neighbors
@@ -210,7 +210,7 @@ func start(path string, cfg *config.Config, log *slog.Logger) (_ *daemon, err er
 	for i := range spec.Ports {
 		d.names = append(d.names, spec.Ports[i].Name)
 	}
-	d.router, err = dataplane.NewRouter(ports, plan.Workers, dataplane.Options{
+	d.router, err = dataplane.NewForwarder(ports, plan.Workers, dataplane.Options{
 		Burst: burst(cfg, ports),
 		Idle:  idleModes[cfg.Options.Idle],
 		CPUs:  at.Workers,

@@ -15,7 +15,7 @@ type sample struct {
 	snapshot                dataplane.Snapshot
 }
 
-func (s *sample) take(r *dataplane.Router) {
+func (s *sample) take(r *dataplane.Forwarder) {
 	s.at = time.Now()
 	r.Snapshot(&s.snapshot)
 	for _, p := range s.snapshot.Ports {

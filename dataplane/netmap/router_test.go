@@ -32,7 +32,7 @@ type lab struct {
 	*rig
 	card   []*fake.Card
 	ports  []*dataplane.Port
-	router *dataplane.Router
+	router *dataplane.Forwarder
 	up     []bool // by port, as published
 	host   bool
 	mtu    int
@@ -83,7 +83,7 @@ func (l *lab) assemble(workers int, opt netmap.Options) {
 		l.t.Fatal(err)
 	}
 	l.ports, l.rig.ports = ports, ports
-	l.router, err = dataplane.NewRouter(ports, plan.Workers, dataplane.Options{Fault: func(err error) { l.t.Error(err) }})
+	l.router, err = dataplane.NewForwarder(ports, plan.Workers, dataplane.Options{Fault: func(err error) { l.t.Error(err) }})
 	if err != nil {
 		l.t.Fatal(err)
 	}

@@ -23,7 +23,7 @@ import (
 type Stepped struct {
 	ports  []*dataplane.Port
 	spec   *control.Spec
-	router *dataplane.Router
+	router *dataplane.Forwarder
 	ctl    *control.Control
 	past   map[string]uint64 // counters of controls that are gone
 	now    time.Duration
@@ -37,7 +37,7 @@ type Stepped struct {
 func NewStepped(text string, ports []*dataplane.Port) (*Stepped, error) {
 	r := &Stepped{ports: ports, past: make(map[string]uint64)}
 	var err error
-	if r.router, err = dataplane.NewRouter(ports, 1, dataplane.Options{}); err != nil {
+	if r.router, err = dataplane.NewForwarder(ports, 1, dataplane.Options{}); err != nil {
 		return nil, err
 	}
 	if err := r.load(text); err != nil {

@@ -365,13 +365,13 @@ func takeSettings(t *testing.T, name string) {
 
 // routerOn starts a router on a card, with its host rings. What is for
 // 198.19.0.0/16 goes back out to the station.
-func routerOn(t *testing.T, name string, e *wireEnd) (*dataplane.Router, *dataplane.Port) {
+func routerOn(t *testing.T, name string, e *wireEnd) (*dataplane.Forwarder, *dataplane.Port) {
 	t.Helper()
 	return routerOf(t, cardConfig(t, name, true), 1500, e)
 }
 
 // routerOf is routerOn for a card opened by cfg, and packets of up to mtu bytes.
-func routerOf(t *testing.T, cfg dataplane.PortConfig, mtu int, e *wireEnd) (*dataplane.Router, *dataplane.Port) {
+func routerOf(t *testing.T, cfg dataplane.PortConfig, mtu int, e *wireEnd) (*dataplane.Forwarder, *dataplane.Port) {
 	t.Helper()
 	takeSettings(t, cfg.Name)
 	ports := open(t, []dataplane.PortConfig{cfg})
@@ -381,7 +381,7 @@ func routerOf(t *testing.T, cfg dataplane.PortConfig, mtu int, e *wireEnd) (*dat
 	if err := p.Device.(dataplane.Watcher).Changed(); err != nil {
 		t.Error(err)
 	}
-	r, err := dataplane.NewRouter(ports, 1, dataplane.Options{Fault: func(err error) { t.Error(err) }})
+	r, err := dataplane.NewForwarder(ports, 1, dataplane.Options{Fault: func(err error) { t.Error(err) }})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -127,7 +127,7 @@ func TestRouter(t *testing.T) {
 					ports := open(t, cfgs)
 					a, d := newEnds(t, tt.a, tt.d)
 					var fault atomic.Pointer[error]
-					r, err := dataplane.NewRouter(ports, plan.Workers, dataplane.Options{Fault: func(err error) { fault.Store(&err) }})
+					r, err := dataplane.NewForwarder(ports, plan.Workers, dataplane.Options{Fault: func(err error) { fault.Store(&err) }})
 					if err != nil {
 						t.Fatal(err)
 					}

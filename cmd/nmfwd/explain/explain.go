@@ -39,7 +39,7 @@ type Explainer struct {
 	cfg    *config.Config
 	spec   *control.Spec
 	ports  []*memport.Port
-	router *dataplane.Router
+	router *dataplane.Forwarder
 	ctl    *control.Control
 	now    time.Duration
 	kernel []fib.Route
@@ -76,7 +76,7 @@ func New(cfg *config.Config, devices map[string]Device, kernel []fib.Route) (*Ex
 		return nil, err
 	}
 	e.spec.Kernel = func() (control.RouteFeed, []fib.Route) { return nil, kernel }
-	if e.router, err = dataplane.NewRouter(ports, 1, dataplane.Options{}); err != nil {
+	if e.router, err = dataplane.NewForwarder(ports, 1, dataplane.Options{}); err != nil {
 		return nil, err
 	}
 	if e.ctl, err = control.New(e.router, e.spec, slog.New(slog.DiscardHandler)); err != nil {

@@ -38,7 +38,7 @@ func compile(t *testing.T, cfg *config.Config) string {
 	if err != nil {
 		t.Fatal(err)
 	}
-	r, err := dataplane.NewRouter(ports, 1, dataplane.Options{})
+	r, err := dataplane.NewForwarder(ports, 1, dataplane.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -52,7 +52,7 @@ type lab struct {
 	path   string
 	server *Server
 	ports  [2]*memport.Port
-	router *dataplane.Router
+	router *dataplane.Forwarder
 	ctl    *control.Control
 	source Source
 }
@@ -103,7 +103,7 @@ func start(t *testing.T, spec *control.Spec, change func(*lab)) *lab {
 	}
 	ports := []*dataplane.Port{&l.ports[0].Port, &l.ports[1].Port}
 	var err error
-	if l.router, err = dataplane.NewRouter(ports, 1, dataplane.Options{}); err != nil {
+	if l.router, err = dataplane.NewForwarder(ports, 1, dataplane.Options{}); err != nil {
 		t.Fatal(err)
 	}
 	if l.ctl, err = control.New(l.router, spec, slog.New(slog.DiscardHandler)); err != nil {

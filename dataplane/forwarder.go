@@ -32,7 +32,7 @@ const DefaultBurst = 64
 // MaxBurst is the largest burst.
 const MaxBurst = 1024
 
-// Options are the settings of a Router.
+// Options are the settings of a Forwarder.
 type Options struct {
 	Burst int      // packets taken from a queue at once; 0 for DefaultBurst
 	Idle  IdleMode // what workers do when idle
@@ -44,9 +44,9 @@ type Options struct {
 	Fault func(error)
 }
 
-// A Router joins open ports by workers. Control, one goroutine, publishes the
+// A Forwarder joins open ports by workers. Control, one goroutine, publishes the
 // State, takes punted packets and injects its own; anyone may read counters.
-type Router struct {
+type Forwarder struct {
 	ports   []*Port
 	workers []*Worker
 	opt     Options
@@ -76,10 +76,10 @@ type linkState struct {
 	changes atomic.Uint64
 }
 
-// NewRouter puts workers between ports, whose queues say which one has them. The
-// ports stay the caller's to close, after Stop. The router forwards nothing until
+// NewForwarder puts workers between ports, whose queues say which one has them. The
+// ports stay the caller's to close, after Stop. The forwarder sends nothing until
 // Publish and Start.
-func NewRouter(ports []*Port, workers int, opt Options) (*Router, error) {
+func NewForwarder(ports []*Port, workers int, opt Options) (*Forwarder, error) {
 	if opt.Burst == 0 {
 		opt.Burst = DefaultBurst
 	}
@@ -89,7 +89,7 @@ func NewRouter(ports []*Port, workers int, opt Options) (*Router, error) {
 	if opt.Burst < 1 || opt.Burst > MaxBurst {
 		return nil, fmt.Errorf("dataplane: burst of %d packets: not between 1 and %d", opt.Burst, MaxBurst)
 	}
-	r := &Router{ports: ports, opt: opt, puntReady: make(chan struct{}, 1), links: make([]linkState, len(ports))}
+	r := &Forwarder{ports: ports, opt: opt, puntReady: make(chan struct{}, 1), links: make([]linkState, len(ports))}
 	var err error
 	if r.punt, err = newWaker(); err != nil {
 		return nil, err
@@ -114,7 +114,7 @@ func NewRouter(ports []*Port, workers int, opt Options) (*Router, error) {
 	return r, nil
 }
 
-func (r *Router) newWorker(id int) (*Worker, error) {
+func (r *Forwarder) newWorker(id int) (*Worker, error) {
 	wake, err := newWaker()
 	if err != nil {
 		return nil, err
@@ -158,7 +158,7 @@ func (r *Router) newWorker(id int) (*Worker, error) {
 
 // connect gives each worker its queues, and hand-offs for the ports of which
 // it has none.
-func (r *Router) connect() error {
+func (r *Forwarder) connect() error {
 	descs := make([][]Descriptor, len(r.workers))
 	for pi, p := range r.ports {
 		for hi, queues := range [2][]Queue{p.Queues, p.Host} {
@@ -207,7 +207,7 @@ func appendNew(ds []Descriptor, d Descriptor) []Descriptor {
 
 // numberRegions numbers the regions of all RX queues and returns how many
 // there are.
-func (r *Router) numberRegions() int {
+func (r *Forwarder) numberRegions() int {
 	seen := make(map[*Region]int)
 	for _, w := range r.workers {
 		for i := range w.rx {
@@ -225,7 +225,7 @@ func (r *Router) numberRegions() int {
 
 // connectHandoffs gives every worker without a TX queue for outlet out a ring
 // to one that has it, for each region that it receives in.
-func (r *Router) connectHandoffs(out, regions int) error {
+func (r *Forwarder) connectHandoffs(out, regions int) error {
 	var writers []*Worker
 	for _, w := range r.workers {
 		if w.out[out].tx != nil {
@@ -262,11 +262,11 @@ func (r *Router) connectHandoffs(out, regions int) error {
 }
 
 // Workers returns the workers, for tests and benchmarks that step them.
-func (r *Router) Workers() []*Worker { return r.workers }
+func (r *Forwarder) Workers() []*Worker { return r.workers }
 
 // Held returns, by region, the numbers of the buffers in hand-off rings, for a
 // census. The workers must be at rest.
-func (r *Router) Held() map[*Region][]uint32 {
+func (r *Forwarder) Held() map[*Region][]uint32 {
 	held := make(map[*Region][]uint32)
 	for _, w := range r.workers {
 		for _, h := range w.handed {
@@ -279,14 +279,14 @@ func (r *Router) Held() map[*Region][]uint32 {
 }
 
 // Ports returns the ports in order of their numbers.
-func (r *Router) Ports() []*Port { return r.ports }
+func (r *Forwarder) Ports() []*Port { return r.ports }
 
 // State returns the state that was published last.
-func (r *Router) State() *State { return r.state.Load() }
+func (r *Forwarder) State() *State { return r.state.Load() }
 
 // Publish makes st the state for all packets of later bursts, and wakes workers
 // that sleep: a link that came up is theirs to poll again.
-func (r *Router) Publish(st *State) {
+func (r *Forwarder) Publish(st *State) {
 	for i := range r.links {
 		l := &r.links[i]
 		if old := r.state.Load(); l.up.Swap(st.Ports[i].Up) != st.Ports[i].Up && old != nil {
@@ -301,7 +301,7 @@ func (r *Router) Publish(st *State) {
 
 // Oldest returns the generation of the oldest tables that a worker may still
 // read: those of earlier generations are free for reuse.
-func (r *Router) Oldest() uint64 {
+func (r *Forwarder) Oldest() uint64 {
 	oldest := r.state.Load().FIB.Gen
 	for _, w := range r.workers {
 		oldest = min(oldest, w.seen.Load())
@@ -311,7 +311,7 @@ func (r *Router) Oldest() uint64 {
 
 // Start starts the workers. It returns when all run on their CPUs, or the
 // first error, after which none runs.
-func (r *Router) Start() error {
+func (r *Forwarder) Start() error {
 	if r.state.Load() == nil {
 		return errors.New("dataplane: no state published")
 	}
@@ -354,7 +354,7 @@ func procs(workers int) int {
 // Stop ends the workers once what they hold is sent, for a bounded time. What
 // waits in receive rings is sent as well where ports can leave what comes after
 // it to the host; elsewhere it is left to the kernel.
-func (r *Router) Stop() {
+func (r *Forwarder) Stop() {
 	r.divert()
 	r.closed.Store(true)
 	r.punt.signal()
@@ -367,7 +367,7 @@ func (r *Router) Stop() {
 
 // divert makes ports leave what they receive to the host, and waits until the
 // workers have taken what was received before.
-func (r *Router) divert() {
+func (r *Forwarder) divert() {
 	diverted := false
 	for _, p := range r.ports {
 		if d, ok := p.Device.(Diverter); ok && d.Divert() == nil {
@@ -393,9 +393,9 @@ func (r *Router) divert() {
 	}
 }
 
-// Close frees what the router itself holds: buffers go back to their regions,
+// Close frees what the forwarder itself holds: buffers go back to their regions,
 // so ports are closed after it. The workers must have stopped.
-func (r *Router) Close() {
+func (r *Forwarder) Close() {
 	for region, bufs := range r.Held() {
 		region.Give(bufs)
 	}
@@ -409,7 +409,7 @@ func (r *Router) Close() {
 // device or a VLAN on one, and reports whether there was room for it: a frame
 // longer than ControlFrame is never taken. Priority, as in a Punt, is that of the
 // frame that it is due to, which a VLAN may keep. Only control calls it.
-func (r *Router) Inject(port int, frame []byte, priority uint16) bool {
+func (r *Forwarder) Inject(port int, frame []byte, priority uint16) bool {
 	device, tci := r.device(port, priority)
 	for _, o := range r.tx[device] {
 		if o.worker != nil {
@@ -421,13 +421,13 @@ func (r *Router) Inject(port int, frame []byte, priority uint16) bool {
 
 // InjectAs is Inject for a packet that a worker gave to control: it leaves before
 // those that the worker forwards by a State that is published later.
-func (r *Router) InjectAs(worker, port int, frame []byte, priority uint16) bool {
+func (r *Forwarder) InjectAs(worker, port int, frame []byte, priority uint16) bool {
 	device, tci := r.device(port, priority)
 	return r.inject(r.sender(worker, device), device, tci, frame)
 }
 
 // sender returns the worker that sends by a device what worker forwards.
-func (r *Router) sender(worker, device int) *Worker {
+func (r *Forwarder) sender(worker, device int) *Worker {
 	w := r.workers[worker]
 	for _, h := range w.out[device].handoffs {
 		if h != nil {
@@ -438,12 +438,12 @@ func (r *Router) sender(worker, device int) *Worker {
 }
 
 // RoomAs is Room for InjectAs.
-func (r *Router) RoomAs(worker, port int) int {
+func (r *Forwarder) RoomAs(worker, port int) int {
 	device, _ := r.device(port, 0)
 	return InjectLen - r.sender(worker, device).inject.len()
 }
 
-func (r *Router) inject(w *Worker, device int, tci uint16, frame []byte) bool {
+func (r *Forwarder) inject(w *Worker, device int, tci uint16, frame []byte) bool {
 	if !w.inject.put(device, frame, tci, r.ports[device].MinFrame) {
 		return false
 	}
@@ -453,7 +453,7 @@ func (r *Router) inject(w *Worker, device int, tci uint16, frame []byte) bool {
 
 // device returns the device that port is, or is a VLAN on, and the tag of frames
 // that are due to one of a priority.
-func (r *Router) device(port int, priority uint16) (device int, tci uint16) {
+func (r *Forwarder) device(port int, priority uint16) (device int, tci uint16) {
 	p := &r.state.Load().Ports[port]
 	switch {
 	case p.TCI == 0:
@@ -466,7 +466,7 @@ func (r *Router) device(port int, priority uint16) (device int, tci uint16) {
 
 // Room returns how many frames for port Inject takes before the worker sends
 // any. Only control calls it.
-func (r *Router) Room(port int) int {
+func (r *Forwarder) Room(port int) int {
 	port, _ = r.device(port, 0)
 	for _, o := range r.tx[port] {
 		if o.worker != nil {
@@ -478,7 +478,7 @@ func (r *Router) Room(port int) int {
 
 // ControlFrame returns the longest frame that goes between the workers and
 // control, in bytes: MaxControlFrame, or more where a port carries longer ones.
-func (r *Router) ControlFrame() int {
+func (r *Forwarder) ControlFrame() int {
 	n := MaxControlFrame
 	for _, p := range r.ports {
 		n = max(n, p.MTU+wire.EthernetLen+wire.VLANLen)
@@ -488,14 +488,14 @@ func (r *Router) ControlFrame() int {
 
 // Wake ends the sleep of a worker: something that no descriptor tells of waits
 // for it. It may be called from any goroutine.
-func (r *Router) Wake(worker int) { r.workers[worker].poller.wake.wake() }
+func (r *Forwarder) Wake(worker int) { r.workers[worker].poller.wake.wake() }
 
 // PuntReady receives a value when packets wait for Punts.
-func (r *Router) PuntReady() <-chan struct{} { return r.puntReady }
+func (r *Forwarder) PuntReady() <-chan struct{} { return r.puntReady }
 
 // Punts calls f for each packet that the workers gave to control: those of
 // protocols first. Only control calls it.
-func (r *Router) Punts(f func(Punt)) {
+func (r *Forwarder) Punts(f func(Punt)) {
 	r.punt.sleeping(false)
 	for ring := range numPuntRings {
 		for _, w := range r.workers {
@@ -513,7 +513,7 @@ func (r *Router) Punts(f func(Punt)) {
 	}
 }
 
-func (r *Router) announce() {
+func (r *Forwarder) announce() {
 	select {
 	case r.puntReady <- struct{}{}:
 	default:
@@ -521,7 +521,7 @@ func (r *Router) announce() {
 }
 
 // Snapshot reads all counters into s, reusing its memory.
-func (r *Router) Snapshot(s *Snapshot) {
+func (r *Forwarder) Snapshot(s *Snapshot) {
 	s.Ports = resize(s.Ports, len(r.ports))
 	st := r.state.Load()
 	for i, p := range r.ports {
@@ -567,7 +567,7 @@ func (r *Router) Snapshot(s *Snapshot) {
 // rxSnapshot sums over the workers what became of the packets of one queue.
 // Ends are read before beginnings, so that no more packets have ended than
 // came in.
-func (r *Router) rxSnapshot(port, queue int) (s RXSnapshot) {
+func (r *Forwarder) rxSnapshot(port, queue int) (s RXSnapshot) {
 	d := r.ports[port].Device.Counters(queue)
 	s.ToHost, s.RingFull = d.HostPackets, d.RXRingFull
 	for _, in := range r.rx {
