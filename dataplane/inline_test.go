@@ -9,7 +9,7 @@ import (
 // TestInlines: what the loop over packets calls for every one of them must cost
 // no call.
 func TestInlines(t *testing.T) {
-	out, err := exec.CommandContext(t.Context(), "go", "build", "-gcflags=-m", ".", "./wire").CombinedOutput()
+	out, err := exec.CommandContext(t.Context(), "go", "build", "-gcflags=-m", ".", "nmfwd/wire").CombinedOutput()
 	if err != nil {
 		t.Fatalf("%v\n%s", err, out)
 	}
