@@ -47,12 +47,16 @@ func newBed(t *testing.T) *bed {
 		})
 		*n = ns
 	}
-	for name, addrs := range map[string][]string{"a": {"198.18.0.1/24", "2001:2::1/64"}, "b": {"198.19.0.1/24", "2001:2:0:8000::1/64"}, "mgmt": {"10.0.0.1/24"}} {
-		p := netns.Port{NS: b.router, Name: name}
-		for _, a := range addrs {
+	// In this order: hops are in that of their interfaces.
+	for _, port := range []struct {
+		name  string
+		addrs []string
+	}{{"a", []string{"198.18.0.1/24", "2001:2::1/64"}}, {"b", []string{"198.19.0.1/24", "2001:2:0:8000::1/64"}}, {"mgmt", []string{"10.0.0.1/24"}}} {
+		p := netns.Port{NS: b.router, Name: port.name}
+		for _, a := range port.addrs {
 			p.Addrs = append(p.Addrs, netip.MustParsePrefix(a))
 		}
-		if err := netns.Join(p, netns.Port{NS: b.peer, Name: name}); err != nil {
+		if err := netns.Join(p, netns.Port{NS: b.peer, Name: port.name}); err != nil {
 			t.Fatal(err)
 		}
 	}
