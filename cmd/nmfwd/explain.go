@@ -14,7 +14,7 @@ import (
 
 	"nmfwd/cmd/nmfwd/explain"
 	"nmfwd/config"
-	"nmfwd/dataplane/memport"
+	"nmfwd/pcap"
 )
 
 type explainCmd struct {
@@ -128,8 +128,8 @@ func readFrames(name string, b []byte) ([][]byte, error) {
 	fail := func(err error) ([][]byte, error) {
 		return nil, coded{exDataErr, fmt.Errorf("explain: %s: %w", name, err)}
 	}
-	r, err := memport.NewSource(name, bytes.NewReader(b))
-	if errors.Is(err, memport.ErrNoCapture) {
+	r, err := pcap.NewReader(name, bytes.NewReader(b))
+	if errors.Is(err, pcap.ErrNoCapture) {
 		f, err := parseFrame(string(b))
 		if err != nil {
 			return fail(errors.New("neither a capture nor a frame in hexadecimal"))

@@ -15,7 +15,7 @@ import (
 	"github.com/gopacket/gopacket/layers"
 	"github.com/gopacket/gopacket/pcapgo"
 
-	"nmfwd/dataplane/memport"
+	"nmfwd/pcap"
 )
 
 // frame60 is a frame that the lab forwards.
@@ -44,7 +44,7 @@ func TestExplain(t *testing.T) {
 		t.Fatal(err)
 	}
 	var b bytes.Buffer
-	c := memport.NewCapture(&b)
+	c := pcap.NewWriter(&b)
 	for range 2 {
 		if err := c.Write(time.Unix(1, 0), raw); err != nil {
 			t.Fatal(err)
@@ -53,7 +53,7 @@ func TestExplain(t *testing.T) {
 	if err := c.Flush(); err != nil {
 		t.Fatal(err)
 	}
-	pcap := write(t, "two.pcap", b.String())
+	two := write(t, "two.pcap", b.String())
 	zipped := write(t, "two.pcap.gz", gzipped(t, b.Bytes()))
 	var ng bytes.Buffer
 	w, err := pcapgo.NewNgWriter(&ng, layers.LinkTypeEthernet)
@@ -77,7 +77,7 @@ func TestExplain(t *testing.T) {
 		{"several words", conf, append([]string{"igb1"}, strings.Fields(frame60)...), "", "forwarded by igb2", 1, 0},
 		{"netmap name", conf, []string{"netmap:igb1", frame60}, "", "forwarded by igb2", 1, 0},
 		{"standard input", conf, []string{"igb1", "-"}, "# a frame\n" + frame60[:40] + "\n" + frame60[40:] + "\n", "forwarded by igb2", 1, 0},
-		{"capture", conf, []string{"igb1", pcap}, "", "forwarded by igb2", 2, 0},
+		{"capture", conf, []string{"igb1", two}, "", "forwarded by igb2", 2, 0},
 		{"capture on standard input", conf, []string{"igb1", "-"}, b.String(), "forwarded by igb2", 2, 0},
 		{"gzipped capture", conf, []string{"igb1", zipped}, "", "forwarded by igb2", 2, 0},
 		{"gzipped capture on standard input", conf, []string{"igb1", "-"}, gzipped(t, b.Bytes()), "forwarded by igb2", 2, 0},

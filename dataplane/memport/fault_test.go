@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"nmfwd/dataplane"
+	"nmfwd/pcap"
 )
 
 // run passes frames through a port with faults and returns what was received
@@ -122,7 +123,7 @@ func TestFaultChains(t *testing.T) {
 		region := NewRegion("m", n, 128)
 		a := newPort(t, region, Config{Name: "a", RXSlots: 64, TXSlots: 48})
 		var file bytes.Buffer
-		tapped := NewCapture(&file)
+		tapped := pcap.NewWriter(&file)
 		clock := time.Unix(1000, 0)
 		now := func() time.Time { clock = clock.Add(time.Microsecond); return clock }
 		p := Tap(Fault(&a.Port, Faults{Seed: seed, Drop: 0.1, Short: 0.3, Partial: 0.2, Full: 0.05, FullFor: 3}), nil, tapped, now)
@@ -148,7 +149,7 @@ func TestFaultChains(t *testing.T) {
 		if err := tapped.Flush(); err != nil {
 			t.Fatal(err)
 		}
-		src, err := NewSource("tap", &file)
+		src, err := pcap.NewReader("tap", &file)
 		if err != nil {
 			t.Fatal(err)
 		}

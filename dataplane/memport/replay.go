@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"nmfwd/dataplane"
+	"nmfwd/pcap"
 )
 
 // A Replay opens ports that receive the frames of capture files and write what
@@ -42,13 +43,13 @@ func (r *Replay) Region() *dataplane.Region { return r.region }
 type replayPort struct {
 	cfg    Config
 	replay *Replay
-	in     *Source // nil: receives nothing, or no more
-	frame  []byte  // of in, to be received next
+	in     *pcap.Reader // nil: receives nothing, or no more
+	frame  []byte       // of in, to be received next
 	when   time.Time
 	free   []uint32
 	lost   dataplane.DeviceCounters // frames that no burst can hold
 
-	out     *Capture // nil: what is sent is thrown away
+	out     *pcap.Writer // nil: what is sent is thrown away
 	outFile *os.File
 	scratch []byte
 }
@@ -72,7 +73,7 @@ func (r *Replay) Open(cfg Config, in, out string) (*dataplane.Port, error) {
 		return nil, fmt.Errorf("memport: %w", err)
 	}
 	if !none(in) {
-		if p.in, err = openSource(in); err != nil {
+		if p.in, err = pcap.Open(in); err != nil {
 			return fail(err)
 		}
 	}
@@ -80,7 +81,7 @@ func (r *Replay) Open(cfg Config, in, out string) (*dataplane.Port, error) {
 		if p.outFile, err = os.Create(out); err != nil {
 			return fail(err)
 		}
-		p.out = NewCapture(p.outFile)
+		p.out = pcap.NewWriter(p.outFile)
 	}
 	if p.free, err = r.region.Take(cfg.RXSlots); err != nil {
 		return fail(err)
@@ -135,7 +136,7 @@ func (p *replayPort) read() {
 	if err != io.EOF {
 		p.replay.fail(p.cfg.Name, err)
 	}
-	if err := p.in.close(); err != nil {
+	if err := p.in.Close(); err != nil {
 		p.replay.fail(p.cfg.Name, err)
 	}
 	p.in = nil
@@ -264,7 +265,7 @@ func (p *replayPort) Counters(q int) dataplane.DeviceCounters {
 func (p *replayPort) Close() error {
 	var errs []error
 	if p.in != nil {
-		errs = append(errs, p.in.close())
+		errs = append(errs, p.in.Close())
 		p.in = nil
 	}
 	if p.outFile != nil {

@@ -4,13 +4,14 @@ import (
 	"time"
 
 	"nmfwd/dataplane"
+	"nmfwd/pcap"
 )
 
 // Tap returns port p with all frames that its workers receive written to rx,
 // and all that they send to tx; either may be nil, both may be the same, and
 // several ports may share them. Host queues are not tapped. Now is the clock.
 // The caller flushes the captures after the workers stopped.
-func Tap(p *dataplane.Port, rx, tx *Capture, now func() time.Time) *dataplane.Port {
+func Tap(p *dataplane.Port, rx, tx *pcap.Writer, now func() time.Time) *dataplane.Port {
 	return wrap(p, func(q *dataplane.Queue) {
 		if q.RX != nil && rx != nil {
 			q.RX = &tapRX{RX: q.RX, tap: tap{c: rx, now: now}}
@@ -33,7 +34,7 @@ func wrap(p *dataplane.Port, f func(*dataplane.Queue)) *dataplane.Port {
 
 // A tap collects frames of one side of a queue.
 type tap struct {
-	c    *Capture
+	c    *pcap.Writer
 	now  func() time.Time
 	buf  []byte // frames one after the other
 	ends []int  // of the slots in buf; negative where the frame goes on

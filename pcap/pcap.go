@@ -1,4 +1,7 @@
-package memport
+// Package pcap reads and writes captures of Ethernet frames. It reads pcap of both
+// byte orders and both resolutions, and pcapng, each also gzipped; it writes pcap
+// with nanoseconds. A Reader belongs to one goroutine; a Writer may be shared.
+package pcap
 
 import (
 	"bufio"
@@ -17,12 +20,11 @@ import (
 	"github.com/gopacket/gopacket/pcapgo"
 )
 
-// A Source reads frames from a capture of Ethernet frames: pcap of both byte
-// orders and both resolutions, or pcapng, each also gzipped.
-type Source struct {
-	name string
-	file *os.File // nil if it is the caller's
-	r    interface {
+// A Reader reads the frames of a capture.
+type Reader struct {
+	name    string
+	file    *os.File // nil if what is read is the caller's
+	packets interface {
 		ZeroCopyReadPacketData() ([]byte, gopacket.CaptureInfo, error)
 	}
 	last time.Time
@@ -31,24 +33,24 @@ type Source struct {
 // ErrNoCapture says that what was read is no capture of a known format.
 var ErrNoCapture = errors.New("no capture file: unknown magic number")
 
-// openSource opens a capture file.
-func openSource(name string) (*Source, error) {
+// Open opens a capture file. The caller closes the Reader.
+func Open(name string) (*Reader, error) {
 	f, err := os.Open(name)
 	if err != nil {
 		return nil, err // names the file
 	}
-	s, err := NewSource(name, f)
+	r, err := NewReader(name, f)
 	if err != nil {
 		return nil, errors.Join(err, f.Close())
 	}
-	s.file = f
-	return s, nil
+	r.file = f
+	return r, nil
 }
 
-// NewSource returns a Source that reads from r. Errors begin with the name. What
+// NewReader returns a Reader of a capture. Errors begin with the name. What
 // is no capture of a known format is an error that wraps ErrNoCapture.
-func NewSource(name string, r io.Reader) (*Source, error) {
-	b := bufio.NewReader(r)
+func NewReader(name string, from io.Reader) (*Reader, error) {
+	b := bufio.NewReader(from)
 	if m, err := b.Peek(2); err == nil && m[0] == 0x1f && m[1] == 0x8b {
 		z, err := gzip.NewReader(b)
 		if err != nil {
@@ -63,24 +65,24 @@ func NewSource(name string, r io.Reader) (*Source, error) {
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", name, err)
 	}
-	s := &Source{name: name}
+	r := &Reader{name: name}
 	switch binary.BigEndian.Uint32(m) {
 	case 0x0a0d0d0a: // section header of pcapng, the same in both byte orders
-		s.r, err = pcapgo.NewNgReader(b, pcapgo.NgReaderOptions{WantMixedLinkType: true, SkipUnknownVersion: true})
+		r.packets, err = pcapgo.NewNgReader(b, pcapgo.NgReaderOptions{WantMixedLinkType: true, SkipUnknownVersion: true})
 	case 0xd4c3b2a1, 0xa1b2c3d4, // microseconds
 		0x4d3cb2a1, 0xa1b23c4d: // nanoseconds
 		var p *pcapgo.Reader
 		if p, err = pcapgo.NewReader(b); err == nil {
 			err = ethernet(p.LinkType()) // without the upper half, the FCS length
 		}
-		s.r = p
+		r.packets = p
 	default:
 		err = ErrNoCapture
 	}
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", name, eof(err))
 	}
-	return s, nil
+	return r, nil
 }
 
 func ethernet(t layers.LinkType) error {
@@ -100,8 +102,8 @@ func eof(err error) error {
 
 // Next returns the next frame as it was captured, and when. The frame is valid
 // until the next call. The error is io.EOF at the end of the file.
-func (s *Source) Next() ([]byte, time.Time, error) {
-	b, ci, err := s.r.ZeroCopyReadPacketData()
+func (r *Reader) Next() ([]byte, time.Time, error) {
+	b, ci, err := r.packets.ZeroCopyReadPacketData()
 	if err == io.EOF {
 		return nil, time.Time{}, err
 	}
@@ -111,59 +113,64 @@ func (s *Source) Next() ([]byte, time.Time, error) {
 		}
 	}
 	if err != nil {
-		return nil, time.Time{}, fmt.Errorf("%s: %w", s.name, err)
+		return nil, time.Time{}, fmt.Errorf("%s: %w", r.name, err)
 	}
 	// Simple packet blocks have no time, and garbage has one that pcap cannot
 	// write.
 	if sec := ci.Timestamp.Unix(); !ci.Timestamp.IsZero() && sec >= 0 && sec <= math.MaxUint32 {
-		s.last = ci.Timestamp
+		r.last = ci.Timestamp
 	}
-	return b, s.last, nil
+	return b, r.last, nil
 }
 
-// close closes the file of openSource.
-func (s *Source) close() error { return s.file.Close() }
+// Close closes the file that Open opened.
+func (r *Reader) Close() error {
+	if r.file == nil {
+		return nil
+	}
+	return r.file.Close()
+}
 
-// A Capture writes frames to a pcap file, with nanoseconds. Its methods may be
+// A Writer writes frames to a pcap file, with nanoseconds. Its methods may be
 // called from any goroutine.
-type Capture struct {
+type Writer struct {
 	mu   sync.Mutex
 	buf  *bufio.Writer
-	w    *pcapgo.Writer
+	to   *pcapgo.Writer
 	last time.Time
 	err  error
 }
 
-// NewCapture starts a capture on w.
-func NewCapture(w io.Writer) *Capture {
-	c := &Capture{buf: bufio.NewWriter(w), last: time.Unix(0, 0)}
-	c.w = pcapgo.NewWriterNanos(c.buf)
-	c.err = c.w.WriteFileHeader(1<<18, layers.LinkTypeEthernet)
-	return c
+// NewWriter starts a capture on out.
+func NewWriter(out io.Writer) *Writer {
+	w := &Writer{buf: bufio.NewWriter(out), last: time.Unix(0, 0)}
+	w.to = pcapgo.NewWriterNanos(w.buf)
+	w.err = w.to.WriteFileHeader(1<<18, layers.LinkTypeEthernet)
+	return w
 }
 
 // Write adds a frame. Times never go back: a frame older than the one before
 // gets the time of that. After an error nothing more is written and the error
 // is returned again.
-func (c *Capture) Write(t time.Time, frame []byte) error {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if t.After(c.last) {
-		c.last = t
+func (w *Writer) Write(t time.Time, frame []byte) error {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if t.After(w.last) {
+		w.last = t
 	}
-	if c.err == nil {
-		c.err = c.w.WritePacket(gopacket.CaptureInfo{Timestamp: c.last, CaptureLength: len(frame), Length: len(frame)}, frame)
+	if w.err == nil {
+		w.err = w.to.WritePacket(gopacket.CaptureInfo{Timestamp: w.last, CaptureLength: len(frame), Length: len(frame)}, frame)
 	}
-	return c.err
+	return w.err
 }
 
 // Flush writes out what is buffered and returns the first error of the
 // capture.
-func (c *Capture) Flush() error {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if c.err == nil {
-		c.err = c.buf.Flush()
+func (w *Writer) Flush() error {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.err == nil {
+		w.err = w.buf.Flush()
 	}
-	return c.err
+	return w.err
 }
