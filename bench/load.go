@@ -19,11 +19,11 @@ import (
 	"time"
 
 	"nmfwd/bench/routes"
-	"nmfwd/cmd/nmfwd/setup"
 	"nmfwd/config"
 	"nmfwd/control"
 	"nmfwd/dataplane"
 	"nmfwd/fib"
+	"nmfwd/router"
 )
 
 // A loaded is what loading one configuration took. Times are in seconds, sizes
@@ -237,7 +237,7 @@ func loadChild(file string) error {
 			return nil, err
 		}
 		l.Parse = since(&last)
-		s, err := setup.Spec(cfg, b.router.Ports())
+		s, err := router.Spec(cfg, b.router.Ports())
 		l.Spec = since(&last)
 		return s, err
 	}

@@ -7,6 +7,7 @@ import (
 	"os"
 
 	"nmfwd/config"
+	"nmfwd/router"
 	"nmfwd/system/nic"
 	"nmfwd/system/routes"
 )
@@ -39,7 +40,7 @@ func (c *checkCmd) Run() error {
 		return err
 	}
 	if cfg.Options.Routes == config.KernelRoutes {
-		_, r, err := readRoutes(cfg)
+		_, r, err := router.ReadRoutes(cfg)
 		if err != nil {
 			return err
 		}

@@ -15,6 +15,7 @@ import (
 	"nmfwd/cmd/nmfwd/explain"
 	"nmfwd/config"
 	"nmfwd/pcap"
+	"nmfwd/router"
 )
 
 type explainCmd struct {
@@ -47,7 +48,7 @@ func (c *explainCmd) Run() error {
 	if err != nil {
 		return err
 	}
-	kernel, _, err := readRoutes(cfg)
+	kernel, _, err := router.ReadRoutes(cfg)
 	if err != nil {
 		return err
 	}

@@ -6,11 +6,11 @@ import (
 	"strings"
 
 	"nmfwd/cmd/nmfwd/report"
-	"nmfwd/cmd/nmfwd/setup"
 	"nmfwd/config"
 	"nmfwd/dataplane"
 	"nmfwd/dataplane/afxdp"
 	"nmfwd/dataplane/netmap"
+	"nmfwd/router"
 	"nmfwd/system/nic"
 )
 
@@ -25,7 +25,7 @@ func purpose(cfg *config.Config, p *config.Port, kind int) nic.Purpose {
 
 // tagged reports whether there are VLANs on a device.
 func tagged(cfg *config.Config, p *config.Port) bool {
-	return len(setup.VLANs(cfg, cfg.Port(p.Name))) > 0
+	return len(router.VLANs(cfg, cfg.Port(p.Name))) > 0
 }
 
 // plain reports whether no interface stands behind a device: it is a VALE port
@@ -33,7 +33,7 @@ func tagged(cfg *config.Config, p *config.Port) bool {
 func plain(p *config.Port) bool { return strings.ContainsAny(p.Name, ":{}") }
 
 // threads adds what is known of workers to f.
-func threads(f *report.Facts, cfg *config.Config, plan dataplane.Plan, at setup.Placement) {
+func threads(f *report.Facts, cfg *config.Config, plan dataplane.Plan, at router.Placement) {
 	f.Tools, f.Workers, f.CPUs, f.Rest = tools, plan.Workers, at.Workers, at.Rest
 	f.Busy = cfg.Options.Idle == config.Busy
 	f.Native = cfg.Options.Require != config.RequireNothing
@@ -101,7 +101,7 @@ func foresee(cfg *config.Config, sys nic.System) *report.Facts {
 		refuse("", err)
 		return f
 	}
-	plan, at, err := setup.Plan(cfg, rings, cpus)
+	plan, at, err := router.Plan(cfg, rings, cpus)
 	if err != nil {
 		refuse("", coded{exDataErr, err})
 		return f
@@ -142,14 +142,14 @@ func buffers(cfg *config.Config, p *config.Port, q *report.Port) (err error) {
 // facts returns what was found when the ports were opened.
 func (d *daemon) facts() *report.Facts {
 	f := &report.Facts{Opened: true}
-	threads(f, d.cfg, d.plan, d.at)
+	threads(f, d.router.Config(), d.plan, d.at)
 	changes := d.settings.Changes()
 	for i, o := range d.ports {
-		p := &d.cfg.Ports[d.cfg.Port(o.Name)]
+		p := &d.router.Config().Ports[d.router.Config().Port(o.Name)]
 		q := report.Port{
 			Info: d.before[i], Place: p.Pos.String(), Plain: plain(p), Backend: o.Backend, Mode: o.Mode, ZeroCopy: o.ZeroCopy, Region: o.Queues[0].Region().Name(),
-			Rings: dataplane.Rings{RX: o.RXRings, TX: o.TXRings}, RXSlots: o.RXSlots, TXSlots: o.TXSlots, BufSize: o.BufSize, MTU: d.router.State().Ports[i].MTU,
-			Host: o.Info.Host, VLANs: tagged(d.cfg, p), Owners: d.plan.Ports[i],
+			Rings: dataplane.Rings{RX: o.RXRings, TX: o.TXRings}, RXSlots: o.RXSlots, TXSlots: o.TXSlots, BufSize: o.BufSize, MTU: d.router.Forwarder.State().Ports[i].MTU,
+			Host: o.Info.Host, VLANs: tagged(d.router.Config(), p), Owners: d.plan.Ports[i],
 		}
 		q.Name, q.MAC, q.Driver = o.Name, o.MAC, o.Driver
 		for _, c := range changes {

@@ -27,7 +27,7 @@ func collect(percent int) {
 // while, when that has ended.
 func (d *daemon) giveBack(ctx context.Context) {
 	runtime.GC() // what was in use before, and what both were made of
-	if d.ctl.Settle(ctx) == nil {
+	if d.router.Control.Settle(ctx) == nil {
 		debug.FreeOSMemory()
 	}
 	collect(restPercent)

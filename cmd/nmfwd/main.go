@@ -16,6 +16,7 @@ import (
 	"nmfwd/config"
 	"nmfwd/config/rcconf"
 	"nmfwd/dataplane/netmap"
+	"nmfwd/router"
 )
 
 type cli struct {
@@ -74,6 +75,9 @@ func inFile(err error) bool {
 func exitCode(err error) int {
 	var c coded
 	var s *show.Error
+	if u := (router.Unavailable{}); errors.As(err, &u) {
+		err = coded{exUnavailable, err}
+	}
 	switch {
 	case errors.As(err, &s):
 		return s.Code

@@ -8,11 +8,11 @@ import (
 	"net/netip"
 	"slices"
 
-	"nmfwd/cmd/nmfwd/setup"
 	"nmfwd/config"
 	"nmfwd/dataplane"
 	"nmfwd/dataplane/afxdp"
 	"nmfwd/dataplane/netmap"
+	"nmfwd/router"
 	"nmfwd/system/nic"
 )
 
@@ -58,7 +58,7 @@ func choose(p *config.Port) (int, error) {
 type devices struct {
 	ports    []*dataplane.Port
 	plan     dataplane.Plan
-	at       setup.Placement
+	at       router.Placement
 	sys      nic.System
 	before   []nic.Info // of the interfaces, as they were
 	settings *nic.Taken
@@ -91,7 +91,7 @@ func openPorts(cfg *config.Config, log *slog.Logger) (_ *devices, err error) {
 	if err != nil {
 		return nil, err
 	}
-	if d.plan, d.at, err = setup.Plan(cfg, rings, cpus); err != nil {
+	if d.plan, d.at, err = router.Plan(cfg, rings, cpus); err != nil {
 		return nil, coded{exDataErr, err}
 	}
 	hosts := make([]bool, len(all))
@@ -101,7 +101,7 @@ func openPorts(cfg *config.Config, log *slog.Logger) (_ *devices, err error) {
 	if err := d.takeSettings(cfg, kinds); err != nil {
 		return nil, err
 	}
-	own := setup.Own(cfg)
+	own := router.Own(cfg)
 	for k := range backends {
 		var cfgs []dataplane.PortConfig
 		var which []int
@@ -111,7 +111,7 @@ func openPorts(cfg *config.Config, log *slog.Logger) (_ *devices, err error) {
 			}
 			c := dataplane.PortConfig{
 				Name: p.Name, Host: p.Host, MTU: p.MTU, BufSize: cfg.Options.BufferSize,
-				Owners: d.plan.Ports[i], Spare: d.plan.Spare(hosts), Addrs: own, MAC: p.MAC, MACs: p.VMACs, VLANs: setup.VLANs(cfg, i),
+				Owners: d.plan.Ports[i], Spare: d.plan.Spare(hosts), Addrs: own, MAC: p.MAC, MACs: p.VMACs, VLANs: router.VLANs(cfg, i),
 				Routes:   cfg.Options.Routes == config.KernelRoutes,
 				Native:   cfg.Options.Require == config.RequireNative,
 				ZeroCopy: cfg.Options.Require == config.RequireZeroCopy,

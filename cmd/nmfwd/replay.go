@@ -8,11 +8,10 @@ import (
 	"log/slog"
 	"os"
 
-	"nmfwd/cmd/nmfwd/setup"
 	"nmfwd/config"
-	"nmfwd/control"
 	"nmfwd/dataplane"
 	"nmfwd/dataplane/memport"
+	"nmfwd/router"
 )
 
 // replay forwards capture files by cfg, from file path, and prints the counters. Every port of
@@ -108,30 +107,17 @@ func captureError(err error) error {
 }
 
 func replayPorts(cfg *config.Config, r *memport.Replay, ports []*dataplane.Port, hosts []*memport.Port, log *slog.Logger) error {
-	spec, err := setup.Spec(cfg, ports)
+	run, err := router.New(cfg, ports, router.Options{Log: log})
 	if err != nil {
 		return err
 	}
-	router, err := dataplane.NewForwarder(ports, 1, dataplane.Options{Burst: cfg.Options.Burst})
-	if err != nil {
-		return err
-	}
-	defer router.Close()
-	ctl, err := control.New(router, spec, log)
-	if err != nil {
-		return err
-	}
-	w := router.Workers()[0]
-	for n := 1; n > 0 || !r.Done(); {
-		n = w.Step(0)
-		w.Poll(0)
-		ctl.HandlePunts()
-		n += w.Step(0) // what control answered
+	defer run.Close()
+	for run.Step(0, router.OnlyPackets) > 0 || !r.Done() {
 		for _, h := range hosts {
 			h.Discard(0)
 		}
 	}
-	return printCounters(os.Stdout, router)
+	return printCounters(os.Stdout, run.Forwarder)
 }
 
 // printCounters prints what became of all packets, without zeros.

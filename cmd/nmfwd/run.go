@@ -12,13 +12,11 @@ import (
 	"net/netip"
 	"os"
 	"os/signal"
-	"runtime"
 	"runtime/debug"
 	"sync"
 	"syscall"
 	"time"
 
-	"nmfwd/cmd/nmfwd/setup"
 	"nmfwd/cmd/nmfwd/show"
 	"nmfwd/config"
 	"nmfwd/control"
@@ -26,8 +24,7 @@ import (
 	"nmfwd/fib"
 	"nmfwd/metrics"
 	"nmfwd/neigh"
-	"nmfwd/system/neighbors"
-	"nmfwd/system/routes"
+	"nmfwd/router"
 	"nmfwd/wire/icmp"
 )
 
@@ -151,15 +148,10 @@ func loadUntil(ctx context.Context, path string) (*config.Config, error) {
 // A daemon is a running router.
 type daemon struct {
 	path string
-	cfg  *config.Config // in use; changed by reload only
 	log  *slog.Logger
 	*devices
-	router    *dataplane.Forwarder
-	socket    *show.Server // nil if it could not be had
-	ctl       *control.Control
-	neighbors *neighbors.Table // nil where no host stack finds out neighbors
-	routes    *routes.Table    // nil where those of the system are not followed
-	names     []string         // of ports and VLANs, by number
+	router *router.Router // nil before it is made
+	socket *show.Server   // nil if it could not be had
 
 	started time.Time
 	reloads metrics.Reloads
@@ -179,10 +171,10 @@ type reloadRequest struct {
 // start opens the ports and starts the workers, control, metrics and the control
 // socket.
 func start(path string, cfg *config.Config, log *slog.Logger) (_ *daemon, err error) {
-	if err := setup.HugePages(cfg, fib.HugePages); err != nil {
+	if err := router.HugePages(cfg, fib.HugePages); err != nil {
 		return nil, err
 	}
-	d := &daemon{path: path, cfg: cfg, log: log, devices: new(devices), started: time.Now(), failed: make(chan error, 2), asked: make(chan reloadRequest)}
+	d := &daemon{path: path, log: log, devices: new(devices), started: time.Now(), failed: make(chan error, 2), asked: make(chan reloadRequest)}
 	defer func() {
 		if err != nil {
 			d.stop()
@@ -196,44 +188,15 @@ func start(path string, cfg *config.Config, log *slog.Logger) (_ *daemon, err er
 		return nil, err
 	}
 	d.devices = opened
-	ports, plan, at := opened.ports, opened.plan, opened.at
-	if err := checkHost(cfg, ports); err != nil {
+	if err := checkHost(cfg, d.ports); err != nil {
 		return nil, err
 	}
-	if err := checkVLANs(cfg, ports); err != nil {
+	if err := checkVLANs(cfg, d.ports); err != nil {
 		return nil, err
 	}
-	spec, err := setup.Spec(cfg, ports)
-	if err != nil {
-		return nil, coded{exUnavailable, err}
-	}
-	for i := range spec.Ports {
-		d.names = append(d.names, spec.Ports[i].Name)
-	}
-	d.router, err = dataplane.NewForwarder(ports, plan.Workers, dataplane.Options{
-		Burst: burst(cfg, ports),
-		Idle:  idleModes[cfg.Options.Idle],
-		CPUs:  at.Workers,
-		Rest:  at.Rest,
-		Fault: func(err error) { log.Error("descriptor failed, its queues are out of use", "err", err) },
-	})
+	d.router, err = router.New(cfg, d.ports, router.Options{Workers: d.plan.Workers, At: d.at, System: true, Log: log})
 	if err != nil {
 		return nil, err
-	}
-	if d.routes, err = followRoutes(cfg, names(ports), log); err != nil {
-		return nil, err
-	}
-	spec.Kernel = feed(d.routes)
-	cfg.Routes = nil // the tables have them
-	system := systemPorts(spec)
-	if d.ctl, err = control.New(d.router, spec, log); err != nil {
-		return nil, err
-	}
-	if d.neighbors, err = follow(system, log); err != nil {
-		return nil, err
-	}
-	if d.neighbors != nil {
-		d.ctl.FollowSystem(d.neighbors)
 	}
 	f := d.facts()
 	f.Log(log)
@@ -243,7 +206,7 @@ func start(path string, cfg *config.Config, log *slog.Logger) (_ *daemon, err er
 	ctx, cancel := context.WithCancel(context.Background())
 	d.cancel = cancel
 	if cfg.Metrics != "" {
-		s, err := metrics.Listen(cfg.Metrics, &metrics.Collector{Router: d.router, Tables: d.tables, Reloads: &d.reloads, Version: version()})
+		s, err := metrics.Listen(cfg.Metrics, &metrics.Collector{Router: d.router.Forwarder, Tables: d.tables, Reloads: &d.reloads, Version: version()})
 		if err != nil {
 			return nil, coded{exUnavailable, err}
 		}
@@ -258,7 +221,6 @@ func start(path string, cfg *config.Config, log *slog.Logger) (_ *daemon, err er
 	if err := d.router.Start(); err != nil {
 		return nil, err
 	}
-	d.tasks.Go(func() { d.ctl.Run(ctx) })
 	if s := d.socket; s != nil {
 		d.socket = nil // it closes itself
 		source := d.source()
@@ -269,38 +231,9 @@ func start(path string, cfg *config.Config, log *slog.Logger) (_ *daemon, err er
 		})
 	}
 	d.reloads.Start(time.Now())
-	log.Info("forwarding", "workers", plan.Workers)
+	log.Info("forwarding", "workers", d.plan.Workers)
 	d.tasks.Go(func() { d.ready(ctx) })
 	return d, nil
-}
-
-// systemPorts returns the numbers of the ports whose host stack finds out
-// neighbors, by name.
-func systemPorts(spec *control.Spec) map[string]uint16 {
-	interfaces := make(map[string]uint16)
-	for i, p := range spec.Ports {
-		if p.Source == neigh.System {
-			interfaces[p.Name] = uint16(i)
-		}
-	}
-	return interfaces
-}
-
-// follow follows the system's neighbors on interfaces; it returns nil where there
-// is none.
-func follow(interfaces map[string]uint16, log *slog.Logger) (*neighbors.Table, error) {
-	if len(interfaces) == 0 {
-		return nil, nil
-	}
-	return neighbors.Open(interfaces, func(s string) { log.Warn(s) })
-}
-
-// names returns the names of ports.
-func names(ports []*dataplane.Port) (all []string) {
-	for _, p := range ports {
-		all = append(all, p.Name)
-	}
-	return all
 }
 
 // How long a port that had a carrier may take to have it again: cards negotiate
@@ -346,30 +279,10 @@ func (d *daemon) waitedFor() (names []string) {
 	return names
 }
 
-// burst returns how many packets workers take at once: what cfg asks for, or
-// more where each burst sent costs a system call.
-func burst(cfg *config.Config, ports []*dataplane.Port) int {
-	if cfg.Options.Burst != 0 {
-		return cfg.Options.Burst
-	}
-	for _, p := range ports {
-		if p.Backend == "afxdp" || p.Backend == "netmap" {
-			return 4 * dataplane.DefaultBurst
-		}
-	}
-	return dataplane.DefaultBurst
-}
-
-var idleModes = [...]dataplane.IdleMode{
-	config.Adaptive: dataplane.Adaptive,
-	config.Poll:     dataplane.Sleep,
-	config.Busy:     dataplane.Busy,
-}
-
 // tables describes the tables in use, for metrics.
 func (d *daemon) tables() metrics.Tables {
-	s := d.ctl.Stats()
-	t := metrics.Tables{Missing: d.ctl.HostMissing(), Compiles: metrics.Histogram{Counts: s.Compiles[:], Sum: s.CompileTime.Seconds()}}
+	s := d.router.Control.Stats()
+	t := metrics.Tables{Missing: d.router.Control.HostMissing(), Compiles: metrics.Histogram{Counts: s.Compiles[:], Sum: s.CompileTime.Seconds()}}
 	for _, b := range control.CompileBuckets {
 		t.Compiles.Bounds = append(t.Compiles.Bounds, b.Seconds())
 	}
@@ -379,14 +292,14 @@ func (d *daemon) tables() metrics.Tables {
 			t.Routes = append(t.Routes, metrics.Count{Family: name, Class: fib.Origin(o).String(), N: n})
 		}
 		for n := range neigh.NumStates {
-			t.Neighbors = append(t.Neighbors, metrics.Count{Family: name, Class: neigh.State(n).String(), N: d.ctl.Neighbors().Count(family, neigh.State(n))})
+			t.Neighbors = append(t.Neighbors, metrics.Count{Family: name, Class: neigh.State(n).String(), N: d.router.Control.Neighbors().Count(family, neigh.State(n))})
 		}
 		t.FIBBytes = append(t.FIBBytes, metrics.Count{Family: name, N: s.FIBBytes[f]})
 	}
-	for i, name := range d.names {
-		waiting, gaveUp := d.ctl.Parked(i)
+	for i, name := range d.router.Names() {
+		waiting, gaveUp := d.router.Control.Parked(i)
 		t.Parked = append(t.Parked, metrics.Parked{Device: name, Now: waiting, GaveUp: gaveUp})
-		m := d.ctl.Messages(i)
+		m := d.router.Control.Messages(i)
 		for f, family := range []string{"ipv4", "ipv6"} {
 			for k, n := range m.Sent[f] {
 				t.ICMPSent = append(t.ICMPSent, metrics.Message{Device: name, Family: family, Class: icmp.Kind(k).String(), N: n})
@@ -397,10 +310,10 @@ func (d *daemon) tables() metrics.Tables {
 				}
 			}
 		}
-		f := d.ctl.Fragmented(i)
+		f := d.router.Control.Fragmented(i)
 		t.Fragmented = append(t.Fragmented, metrics.Fragmented{Device: name, Sent: f.Packets, Failed: f.Failed, Fragments: f.Fragments})
 		for _, k := range []neigh.Conflict{neigh.StaticConflict, neigh.OwnAddressConflict} {
-			t.Conflicts = append(t.Conflicts, metrics.Conflict{Device: name, Kind: k.String(), N: d.ctl.Neighbors().Conflicts(uint16(i), k)})
+			t.Conflicts = append(t.Conflicts, metrics.Conflict{Device: name, Kind: k.String(), N: d.router.Control.Neighbors().Conflicts(uint16(i), k)})
 		}
 	}
 	return t
@@ -415,16 +328,6 @@ func (d *daemon) stop() {
 		d.cancel()
 	}
 	d.tasks.Wait()
-	if d.neighbors != nil {
-		if err := d.neighbors.Close(); err != nil {
-			d.log.Error("neighbors", "err", err)
-		}
-	}
-	if d.routes != nil {
-		if err := d.routes.Close(); err != nil {
-			d.log.Error("routes of the system", "err", err)
-		}
-	}
 	if d.router != nil {
 		d.router.Close()
 	}
@@ -464,7 +367,7 @@ func (d *daemon) serve(stop, hup <-chan os.Signal, status io.Writer) error {
 		t := time.NewTicker(time.Second)
 		defer t.Stop()
 		tick = t.C
-		last.take(d.router)
+		last.take(d.router.Forwarder)
 	}
 	for {
 		select {
@@ -478,7 +381,7 @@ func (d *daemon) serve(stop, hup <-chan os.Signal, status io.Writer) error {
 			return err
 		case <-tick:
 			var now sample
-			now.take(d.router)
+			now.take(d.router.Forwarder)
 			fmt.Fprintln(status, now.since(&last))
 			last = now
 		}
@@ -501,7 +404,6 @@ func (d *daemon) reload(ctx context.Context) (string, error) {
 		d.log.Warn("configuration", "at", w.Pos, "warning", w.Msg)
 		said += fmt.Sprintf("%v: warning: %s\n", w.Pos, w.Msg)
 	}
-	d.cfg = cfg
 	took := time.Since(began).Round(time.Millisecond)
 	d.log.Info("reloaded", "routes", routes, "neighbors", len(cfg.Neighbors), "took", took)
 	return said + fmt.Sprintf("reloaded %s in %v: %d routes, %d neighbors", d.path, took, routes, len(cfg.Neighbors)), nil
@@ -513,13 +415,14 @@ func (d *daemon) tryReload(ctx context.Context) (_ *config.Config, routes int, e
 		return nil, 0, err
 	}
 	debug.FreeOSMemory() // what was read; a collection that goes on beside ends too late on a busy machine
-	if errs := config.NeedsRestart(d.cfg, cfg); errs != nil {
+	if errs := config.NeedsRestart(d.router.Config(), cfg); errs != nil {
 		return nil, 0, config.Errors(errs)
 	}
 	if err := resolve(cfg, func(name string) ([]netip.Prefix, error) {
 		a, err := kernelAddrs(name)
 		if len(a) == 0 && d.away(name) {
-			return d.cfg.Ports[d.cfg.Port(name)].Addrs, nil
+			old := d.router.Config()
+			return old.Ports[old.Port(name)].Addrs, nil
 		}
 		return a, err
 	}); err != nil {
@@ -528,27 +431,8 @@ func (d *daemon) tryReload(ctx context.Context) (_ *config.Config, routes int, e
 	if err := d.checkPorts(cfg); err != nil {
 		return nil, 0, err
 	}
-	spec, err := setup.Spec(cfg, d.ports)
-	if err != nil {
-		return nil, 0, coded{exUnavailable, err}
-	}
-	if d.routes != nil {
-		if err := d.routes.Refresh(ctx); err != nil {
-			d.log.Error("routes of the system: as they were before the reload", "err", err)
-		}
-	}
-	spec.Kernel = feed(d.routes)
-	routes, cfg.Routes = len(cfg.Routes), nil // the tables will have them
-	runtime.GC()
-	// While both configurations may be in use, what either one calls its own
-	// stays with the host.
-	if err := d.setAddrs(append(setup.Own(d.cfg), setup.Own(cfg)...)); err != nil {
-		return nil, 0, err
-	}
-	if err := d.ctl.Reload(ctx, spec); err != nil {
-		return nil, 0, errors.Join(err, d.setAddrs(setup.Own(d.cfg)))
-	}
-	return cfg, routes, d.setAddrs(setup.Own(cfg))
+	routes = len(cfg.Routes)
+	return cfg, routes, d.router.Reload(ctx, cfg)
 }
 
 // checkPorts is checkHost for the ports that are as they were opened. Somebody took
@@ -576,15 +460,4 @@ func (d *daemon) away(name string) bool {
 		}
 	}
 	return false
-}
-
-func (d *daemon) setAddrs(own []netip.Addr) error {
-	for _, p := range d.ports {
-		if f, ok := p.Device.(dataplane.AddressFilter); ok {
-			if err := f.SetAddrs(own); err != nil {
-				return err
-			}
-		}
-	}
-	return nil
 }

@@ -159,7 +159,7 @@ func listenControl(cfg *config.Config, log *slog.Logger) (*show.Server, error) {
 // source is what the control socket shows.
 func (d *daemon) source() show.Source {
 	s := show.Source{
-		Snapshot: d.router.Snapshot, Ports: d.ports, Control: d.ctl, Tables: d.tables, Status: d.status, Reload: d.askReload, Code: exitCode, Sync: d.sync,
+		Snapshot: d.router.Forwarder.Snapshot, Ports: d.ports, Control: d.router.Control, Tables: d.tables, Status: d.status, Reload: d.askReload, Code: exitCode, Sync: d.router.Sync,
 		Failed:  func(err error) { d.log.Error("control socket: clients are not accepted, tried again", "err", err) },
 		Devices: make([]show.Device, len(d.ports)),
 	}
@@ -197,21 +197,6 @@ func (d *daemon) askReload(ctx context.Context) (string, error) {
 	case <-ctx.Done():
 		return "", ctx.Err()
 	}
-}
-
-// sync returns when all is in use that the system told before.
-func (d *daemon) sync(ctx context.Context) error {
-	if d.neighbors != nil {
-		if err := d.neighbors.Sync(); err != nil {
-			return err
-		}
-	}
-	if d.routes != nil {
-		if err := d.routes.Sync(ctx); err != nil {
-			return err
-		}
-	}
-	return d.ctl.Sync(ctx)
 }
 
 // status is what the daemon knows of itself.

@@ -39,6 +39,7 @@ var may = map[string][]string{
 	"dataplane/netmap/fake": {"dataplane", "wire", "dataplane/netmap", "dataplane/netmap/abi"},
 	"control":               {"arp", "ndp", "fib", "neigh", "dataplane", "wire/icmp", "wire"},
 	"wire/icmp":             {"wire"},
+	"router":                {"config", "control", "dataplane", "dataplane/memport", "fib", "neigh", "system/neighbors", "system/routes", "wire"},
 	"clients":               {},
 	"metrics":               {"dataplane", "clients"},
 	"system/routes":         {"fib"},

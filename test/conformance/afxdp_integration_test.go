@@ -13,10 +13,10 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"nmfwd/cmd/nmfwd/setup"
 	"nmfwd/config"
 	"nmfwd/dataplane"
 	"nmfwd/dataplane/afxdp"
+	"nmfwd/router"
 	"nmfwd/test/netns"
 )
 
@@ -55,12 +55,12 @@ func newXDP(t *testing.T, text string) *xdp {
 		t.Fatal(err)
 	}
 	x := &xdp{far: make(map[string]*netns.Namespace), ports: make(map[string]*dataplane.Port), sockets: make(map[string]int), stuck: make(map[string]uint64)}
-	router := namespace(t, "router")
+	ns := namespace(t, "router")
 	var cfgs []dataplane.PortConfig
 	for i, p := range cfg.Devices() {
 		far := namespace(t, "g"+p.Name)
 		err := netns.Join(
-			netns.Port{NS: router, Name: p.Name, MAC: p.MAC, MTU: deviceMTU},
+			netns.Port{NS: ns, Name: p.Name, MAC: p.MAC, MTU: deviceMTU},
 			netns.Port{NS: far, Name: "g" + p.Name, MTU: deviceMTU})
 		if err != nil {
 			t.Fatal(err)
@@ -72,11 +72,11 @@ func newXDP(t *testing.T, text string) *xdp {
 		t.Cleanup(func() { unix.Close(x.sockets[p.Name]) })
 		cfgs = append(cfgs, dataplane.PortConfig{
 			Name: p.Name, Host: p.Host, MACs: append([]net.HardwareAddr{p.MAC}, p.VMACs...),
-			Owners: dataplane.Owners{RX: []int{0}, TX: []int{0}}, Addrs: setup.Own(cfg), VLANs: setup.VLANs(cfg, i),
+			Owners: dataplane.Owners{RX: []int{0}, TX: []int{0}}, Addrs: router.Own(cfg), VLANs: router.VLANs(cfg, i),
 		})
 	}
 	var ports []*dataplane.Port
-	err = router.Do(func() (err error) {
+	err = ns.Do(func() (err error) {
 		ports, err = afxdp.Open(cfgs, afxdp.Options{RXSlots: slots, TXSlots: slots})
 		return err
 	})

@@ -8,21 +8,15 @@ import (
 	"slices"
 	"testing"
 
-	"nmfwd/cmd/nmfwd/setup"
 	"nmfwd/config"
-	"nmfwd/dataplane"
 	"nmfwd/dataplane/memport"
+	"nmfwd/router"
 )
-
-// buffers is the number of buffers of a memory router's region: three ports with
-// two rings of 128, and as many to and from the host.
-const buffers = 1536
 
 // A memory is a Router over ports in memory.
 type memory struct {
 	*Stepped
-	region *dataplane.Region
-	ports  []*memport.Port
+	memory *router.Memory
 	own    []netip.Addr   // addresses of the router
 	stuck  map[string]int // frames that fill a port's TX ring
 }
@@ -33,25 +27,17 @@ func newMemory(t *testing.T, text string, h Host) *memory {
 	if err != nil {
 		t.Fatal(err)
 	}
-	m := &memory{region: memport.NewRegion("cases", buffers, memport.Stride), stuck: make(map[string]int)}
-	m.own = setup.Own(cfg)
-	var ports []*dataplane.Port
-	for i, p := range cfg.Devices() {
-		vlans := setup.VLANs(cfg, i)
-		cfg := memport.Config{Name: p.Name, MAC: p.MAC, MTU: max(p.MTU, 1500), MinFrame: 60, Host: p.Host, RXSlots: 128, TXSlots: 128}
+	m := &memory{stuck: make(map[string]int), own: router.Own(cfg)}
+	m.memory, err = router.NewMemory(cfg, router.Options{}, func(p *config.Port, c *memport.Config) {
 		if h == HostFirst {
-			cfg.Keeps = func(f []byte) bool { return hostKeeps(f, append(p.VMACs, p.MAC), vlans, m.own) }
+			macs, vlans := append(p.VMACs, p.MAC), router.VLANs(cfg, cfg.Port(p.Name))
+			c.Keeps = func(f []byte) bool { return hostKeeps(f, macs, vlans, m.own) }
 		}
-		port, err := memport.New(m.region, cfg)
-		if err != nil {
-			t.Fatal(err)
-		}
-		m.ports = append(m.ports, port)
-		ports = append(ports, &port.Port)
-	}
-	if m.Stepped, err = NewStepped(text, ports); err != nil {
+	})
+	if err != nil {
 		t.Fatal(err)
 	}
+	m.Stepped = newStepped(text, m.memory.Router)
 	t.Cleanup(m.Close)
 	return m
 }
@@ -91,7 +77,7 @@ func hostKeeps(f []byte, macs []net.HardwareAddr, vlans []uint16, own []netip.Ad
 }
 
 func (m *memory) port(name string) (int, error) {
-	for i, p := range m.ports {
+	for i, p := range m.memory.Ports {
 		if p.Name == name {
 			return i, nil
 		}
@@ -101,7 +87,7 @@ func (m *memory) port(name string) (int, error) {
 
 func (m *memory) Inject(port string, frame []byte) error {
 	i, err := m.port(port)
-	if err == nil && !m.ports[i].Deliver(0, frame) {
+	if err == nil && !m.memory.Ports[i].Deliver(0, frame) {
 		err = fmt.Errorf("port %s: frame not received", port)
 	}
 	return err
@@ -111,17 +97,17 @@ func (m *memory) Collect() (map[string][][]byte, error) {
 	for m.Step() > 0 {
 	}
 	out := make(map[string][][]byte)
-	for _, p := range m.ports {
+	for _, p := range m.memory.Ports {
 		f := p.Transmit(0)
 		out[p.Name] = f[m.stuck[p.Name]:]
 		m.stuck[p.Name] = 0
 	}
-	return out, memport.CheckCensus(m.region, buffers, m.ports)
+	return out, memport.CheckCensus(m.memory.Region, m.memory.Buffers, m.memory.Ports)
 }
 
 func (m *memory) ToHost() map[string][][]byte {
 	out := make(map[string][][]byte)
-	for _, p := range m.ports {
+	for _, p := range m.memory.Ports {
 		out[p.Name] = p.ToHost()
 	}
 	return out
@@ -133,7 +119,7 @@ func (m *memory) Do(e Event) error {
 		if err != nil {
 			return err
 		}
-		m.own = setup.Own(cfg)
+		m.own = router.Own(cfg)
 	}
 	if e.Port == "" {
 		return m.Stepped.Do(e)
@@ -142,7 +128,7 @@ func (m *memory) Do(e Event) error {
 	if err != nil {
 		return err
 	}
-	p := m.ports[i]
+	p := m.memory.Ports[i]
 	switch e.Kind {
 	case LinkDown, LinkUp:
 		p.SetLink(e.Kind == LinkUp)

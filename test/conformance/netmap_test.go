@@ -101,7 +101,7 @@ func (c *cards) settle() {
 func (c *cards) fill(port string) error {
 	k, q := c.cards[port], c.queue(port)
 	k.Complete = func(int) int { return 0 }
-	for before := -1; before < c.stuck[port]; c.router.Workers()[0].Poll(0) {
+	for before := -1; before < c.stuck[port]; c.Forwarder.Workers()[0].Poll(0) {
 		before = c.stuck[port]
 		c.stuck[port] += fillRing(q)
 	}
@@ -130,8 +130,7 @@ func (c *cards) Do(e Event) error {
 	}
 	up := e.Kind == LinkUp
 	c.cards[e.Port].SetCarrier(up)
-	i := slices.IndexFunc(c.ports, func(p *dataplane.Port) bool { return p.Name == e.Port })
-	for end := time.Now().Add(10 * time.Second); c.ports[i].Device.LinkUp() != up; time.Sleep(time.Millisecond) {
+	for end := time.Now().Add(10 * time.Second); c.device(e.Port).Device.LinkUp() != up; time.Sleep(time.Millisecond) {
 		if time.Now().After(end) {
 			return fmt.Errorf("port %s: link has not changed", e.Port)
 		}

@@ -5,26 +5,23 @@ import (
 	"fmt"
 	"log/slog"
 	"maps"
-	"runtime"
 	"slices"
 	"testing"
 	"time"
 
-	"nmfwd/cmd/nmfwd/setup"
 	"nmfwd/config"
 	"nmfwd/control"
 	"nmfwd/dataplane"
 	"nmfwd/neigh"
+	"nmfwd/router"
 	"nmfwd/wire/icmp"
 )
 
 // A Stepped is the part of a Router that is the same over all ports: one worker
 // and control, which do something when they are told and at no other time.
 type Stepped struct {
-	ports  []*dataplane.Port
-	spec   *control.Spec
-	router *dataplane.Forwarder
-	ctl    *control.Control
+	*router.Router
+	text   string
 	past   map[string]uint64 // counters of controls that are gone
 	now    time.Duration
 	next   time.Duration // when control has something to do by itself
@@ -35,20 +32,20 @@ type Stepped struct {
 // NewStepped puts a router between open ports, all of worker 0, whose names are
 // those of the configuration. Close it before the ports.
 func NewStepped(text string, ports []*dataplane.Port) (*Stepped, error) {
-	r := &Stepped{ports: ports, past: make(map[string]uint64)}
-	var err error
-	if r.router, err = dataplane.NewForwarder(ports, 1, dataplane.Options{}); err != nil {
+	cfg, err := config.Parse("routes.conf", []byte(text))
+	if err != nil {
 		return nil, err
 	}
-	if err := r.load(text); err != nil {
-		r.router.Close()
+	r, err := router.New(cfg, ports, router.Options{})
+	if err != nil {
 		return nil, err
 	}
-	return r, nil
+	return newStepped(text, r), nil
 }
 
-// Close frees what the router holds beside its ports.
-func (r *Stepped) Close() { r.router.Close() }
+func newStepped(text string, r *router.Router) *Stepped {
+	return &Stepped{Router: r, text: text, past: make(map[string]uint64)}
+}
 
 // load makes text the configuration.
 func (r *Stepped) load(text string) error {
@@ -56,51 +53,38 @@ func (r *Stepped) load(text string) error {
 	if err != nil {
 		return err
 	}
-	if r.spec, err = setup.Spec(cfg, r.ports); err != nil {
+	if err := r.Reload(context.Background(), cfg); err != nil {
 		return err
 	}
-	for _, p := range r.ports {
-		if f, ok := p.Device.(dataplane.AddressFilter); ok {
-			if err := f.SetAddrs(setup.Own(cfg)); err != nil {
-				return err
-			}
-		}
-	}
-	if r.ctl == nil {
-		return r.Restart()
-	}
-	done := make(chan error, 1)
-	go func() { done <- r.ctl.Reload(context.Background(), r.spec) }()
-	for {
-		select {
-		case err := <-done:
-			return err
-		default:
-			r.Look()
-			runtime.Gosched()
-		}
-	}
+	r.text, r.next = text, r.Next()
+	return nil
 }
 
 // Restart starts control anew.
-func (r *Stepped) Restart() (err error) {
-	if r.ctl != nil {
-		r.controlCounters(r.past)
+func (r *Stepped) Restart() error {
+	r.controlCounters(r.past)
+	cfg, err := config.Parse("routes.conf", []byte(r.text))
+	if err != nil {
+		return err
 	}
-	r.ctl, err = control.New(r.router, r.spec, slog.New(slog.DiscardHandler))
+	spec, err := router.Spec(cfg, r.Forwarder.Ports())
+	if err != nil {
+		return err
+	}
+	r.Control, err = control.New(r.Forwarder, spec, slog.New(slog.DiscardHandler))
 	r.next = r.now
 	return err
 }
 
-// Look lets control see what happened to the links, and take a reload.
-func (r *Stepped) Look() { r.next = r.ctl.Step(r.now) }
+// Look lets control see what happened to the links.
+func (r *Stepped) Look() { r.next = r.Tick(r.now) }
 
 // Begin implements Router.
 func (r *Stepped) Begin() error {
 	r.now += time.Hour
 	r.next = r.now // what was due meanwhile is late, not done in the past
 	r.asleep = false
-	if r.ctl.Neighbors().Len() > len(r.spec.Neighbors) {
+	if r.Control.Neighbors().Len() > len(r.Config().Neighbors) {
 		if err := r.Restart(); err != nil {
 			return err
 		}
@@ -142,22 +126,27 @@ func (r *Stepped) Do(e Event) error {
 // Step lets the worker and control do what there is to do, once, and returns
 // how much it was.
 func (r *Stepped) Step() int {
-	w := r.router.Workers()[0]
-	n := w.Step(int64(r.now))
-	if !r.asleep || n == 0 {
-		r.next = r.ctl.Step(r.now)
-		n += w.Step(int64(r.now)) // what control answered
+	var m router.Mode
+	if r.asleep {
+		m |= router.LateControl
 	}
-	if !r.held {
-		w.Poll(0)
+	if r.held {
+		m |= router.NoCalls
 	}
+	n := r.Router.Step(r.now, m)
+	r.next = r.Next()
 	return n
+}
+
+// device returns a port.
+func (r *Stepped) device(port string) *dataplane.Port {
+	ports := r.Forwarder.Ports()
+	return ports[slices.IndexFunc(ports, func(p *dataplane.Port) bool { return p.Name == port })]
 }
 
 // queue returns the queue of a port.
 func (r *Stepped) queue(port string) *dataplane.Queue {
-	i := slices.IndexFunc(r.ports, func(p *dataplane.Port) bool { return p.Name == port })
-	return &r.ports[i].Queues[0]
+	return &r.device(port).Queues[0]
 }
 
 // fillRing sends by a queue until nothing more fits, and returns the number of
@@ -174,7 +163,7 @@ func fillRing(q *dataplane.Queue) (n int) {
 // Counters implements Router.
 func (r *Stepped) Counters() (map[string]uint64, error) {
 	var s dataplane.Snapshot
-	r.router.Snapshot(&s)
+	r.Forwarder.Snapshot(&s)
 	c := make(map[string]uint64)
 	for _, p := range s.Ports {
 		add := func(v uint64, format string, args ...any) {
@@ -206,17 +195,16 @@ func (r *Stepped) Counters() (map[string]uint64, error) {
 // controlCounters adds the counters of control to c, but for messages about which
 // nothing is to be said.
 func (r *Stepped) controlCounters(c map[string]uint64) {
-	for i := range r.spec.Ports {
-		name := r.spec.Ports[i].Name
+	for i, name := range r.Names() {
 		add := func(v uint64, format string, args ...any) {
 			if v > 0 {
 				c[name+" "+fmt.Sprintf(format, args...)] += v
 			}
 		}
 		for _, k := range []neigh.Conflict{neigh.StaticConflict, neigh.OwnAddressConflict} {
-			add(r.ctl.Neighbors().Conflicts(uint16(i), k), `neighbor_conflicts{kind="%v"}`, k)
+			add(r.Control.Neighbors().Conflicts(uint16(i), k), `neighbor_conflicts{kind="%v"}`, k)
 		}
-		m := r.ctl.Messages(i)
+		m := r.Control.Messages(i)
 		for f, family := range []string{"ipv4", "ipv6"} {
 			for k, v := range m.Sent[f] {
 				add(v, `icmp_sent{family=%q,type="%v"}`, family, icmp.Kind(k))

@@ -9,24 +9,20 @@ package explain
 import (
 	"fmt"
 	"io"
-	"log/slog"
 	"net"
 	"net/netip"
 	"slices"
 	"strings"
 	"time"
 
-	"nmfwd/cmd/nmfwd/setup"
 	"nmfwd/config"
 	"nmfwd/control"
 	"nmfwd/dataplane"
 	"nmfwd/dataplane/memport"
 	"nmfwd/fib"
+	"nmfwd/router"
 	"nmfwd/wire"
 )
-
-// minFrame is what ports pad frames to.
-const minFrame = 60
 
 // A Device is what the system says of a port.
 type Device struct {
@@ -36,11 +32,10 @@ type Device struct {
 
 // An Explainer is a router in memory with one configuration.
 type Explainer struct {
+	*router.Router
 	cfg    *config.Config
-	spec   *control.Spec
 	ports  []*memport.Port
 	router *dataplane.Forwarder
-	ctl    *control.Control
 	now    time.Duration
 	kernel []fib.Route
 }
@@ -48,63 +43,32 @@ type Explainer struct {
 // New returns an Explainer for cfg, resolved. Devices says by name what is known
 // of ports; what is not known there or in cfg is made up, and an MTU is 1500.
 // Kernel are the system's routes where they are followed, by the numbers that
-// setup.Numbers gives with the devices in cfg's order.
+// router.Numbers gives with the devices in cfg's order.
 func New(cfg *config.Config, devices map[string]Device, kernel []fib.Route) (*Explainer, error) {
 	e := &Explainer{cfg: cfg, now: time.Hour, kernel: kernel} // buckets are full by then
-	stride := memport.Stride
-	configs := make([]memport.Config, len(cfg.Devices()))
-	for i, p := range cfg.Devices() {
+	set := func(p *config.Port, c *memport.Config) {
 		d := devices[p.Name]
-		configs[i] = memport.Config{Name: p.Name, MAC: p.MAC, MTU: max(p.MTU, d.MTU), MinFrame: minFrame, Host: p.Host, RXSlots: 64, TXSlots: 256}
-		if configs[i].MAC == nil {
-			configs[i].MAC = d.MAC
+		c.MTU, c.RXSlots, c.TXSlots = max(p.MTU, d.MTU), 64, 256
+		if c.MAC == nil {
+			c.MAC = d.MAC
 		}
-		stride = max(stride, configs[i].MTU+64)
 	}
-	region := memport.NewRegion("explain", len(configs)*4*256, min(stride, 1<<16-1))
-	var ports []*dataplane.Port
-	for _, c := range configs {
-		p, err := memport.New(region, c)
-		if err != nil {
-			return nil, err
-		}
-		e.ports = append(e.ports, p)
-		ports = append(ports, &p.Port)
-	}
-	var err error
-	if e.spec, err = setup.Spec(cfg, ports); err != nil {
+	own := *cfg // which keeps its routes
+	m, err := router.NewMemory(&own, router.Options{Kernel: func() (control.RouteFeed, []fib.Route) { return nil, kernel }}, set)
+	if err != nil {
 		return nil, err
 	}
-	e.spec.Kernel = func() (control.RouteFeed, []fib.Route) { return nil, kernel }
-	if e.router, err = dataplane.NewForwarder(ports, 1, dataplane.Options{}); err != nil {
-		return nil, err
-	}
-	if e.ctl, err = control.New(e.router, e.spec, slog.New(slog.DiscardHandler)); err != nil {
-		e.router.Close()
-		return nil, err
-	}
+	e.Router, e.ports, e.router = m.Router, m.Ports, m.Forwarder
 	e.run()
 	e.sent() // what the router says at its start
 	return e, nil
 }
 
-// Close frees the router.
-func (e *Explainer) Close() { e.router.Close() }
-
 // name returns the name of a port by its number.
-func (e *Explainer) name(port uint16) string { return e.spec.Ports[port].Name }
+func (e *Explainer) name(port uint16) string { return e.Names()[port] }
 
 // run lets the router do all that there is to do.
-func (e *Explainer) run() {
-	w := e.router.Workers()[0]
-	for n := 1; n > 0; {
-		n = w.Step(int64(e.now))
-		w.Poll(0)
-		e.ctl.HandlePunts()
-		n += w.Step(int64(e.now)) // what control answered
-		w.Poll(0)
-	}
-}
+func (e *Explainer) run() { e.Drain(e.now, router.OnlyPackets) }
 
 // sent takes the frames that left by each port.
 func (e *Explainer) sent() []Sent {

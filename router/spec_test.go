@@ -1,10 +1,9 @@
-package setup
+package router
 
 import (
 	"errors"
 	"flag"
 	"fmt"
-	"log/slog"
 	"net/netip"
 	"os"
 	"path/filepath"
@@ -25,29 +24,13 @@ var update = flag.Bool("update", false, "rewrite the golden files")
 // compile returns the tables that a configuration means, as text.
 func compile(t *testing.T, cfg *config.Config) string {
 	t.Helper()
-	region := memport.NewRegion("test", 4096, memport.Stride)
-	var ports []*dataplane.Port
-	for _, p := range cfg.Devices() {
-		m, err := memport.New(region, memport.Config{Name: p.Name, MAC: p.MAC, MTU: p.MTU})
-		if err != nil {
-			t.Fatal(err)
-		}
-		ports = append(ports, &m.Port)
-	}
-	spec, err := Spec(cfg, ports)
-	if err != nil {
-		t.Fatal(err)
-	}
-	r, err := dataplane.NewForwarder(ports, 1, dataplane.Options{})
+	r, err := NewMemory(cfg, Options{}, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer r.Close()
-	if _, err := control.New(r, spec, slog.New(slog.DiscardHandler)); err != nil {
-		t.Fatal(err)
-	}
 	var b strings.Builder
-	if err := r.State().FIB.Dump(&b); err != nil {
+	if err := r.Forwarder.State().FIB.Dump(&b); err != nil {
 		t.Fatal(err)
 	}
 	return b.String()

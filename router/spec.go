@@ -1,6 +1,4 @@
-// Package setup turns a configuration into what the data plane is made of. It
-// is the one place that knows both.
-package setup
+package router
 
 import (
 	"cmp"
@@ -15,6 +13,12 @@ import (
 	"nmfwd/neigh"
 	"nmfwd/wire"
 )
+
+// Unavailable is an error about something that a configuration asks for and the
+// system lacks: the file may be right.
+type Unavailable struct{ error }
+
+func (e Unavailable) Unwrap() error { return e.error }
 
 // Numbers returns the numbers of ports by their index in cfg.Ports. Devices are the
 // names of those of cfg.Devices in the order of their numbers, which need not be
@@ -61,7 +65,7 @@ func Spec(cfg *config.Config, ports []*dataplane.Port) (*control.Spec, error) {
 		}
 		if p.MTU != 0 {
 			if p.MTU > o.MTU {
-				return nil, fmt.Errorf("%v: port %s: mtu %d is more than the device's %d", p.Pos, p.Name, p.MTU, o.MTU)
+				return nil, Unavailable{fmt.Errorf("%v: port %s: mtu %d is more than the device's %d", p.Pos, p.Name, p.MTU, o.MTU)}
 			}
 			q.MTU = p.MTU
 		}
@@ -75,7 +79,7 @@ func Spec(cfg *config.Config, ports []*dataplane.Port) (*control.Spec, error) {
 		p := &cfg.Ports[v.Port]
 		q := s.Ports[numbers[v.Parent]]
 		if p.MTU > q.MTU {
-			return nil, fmt.Errorf("%v: port %s: mtu %d is more than the %d of %s", p.Pos, p.Name, p.MTU, q.MTU, cfg.Ports[v.Parent].Name)
+			return nil, Unavailable{fmt.Errorf("%v: port %s: mtu %d is more than the %d of %s", p.Pos, p.Name, p.MTU, q.MTU, cfg.Ports[v.Parent].Name)}
 		}
 		if p.MTU != 0 {
 			q.MTU = p.MTU
@@ -168,37 +172,4 @@ func HugePages(cfg *config.Config, have func() error) error {
 		return fmt.Errorf("%v: option hugepages on: %w", at, err)
 	}
 	return nil
-}
-
-// Placement says where threads run.
-type Placement struct {
-	Workers []int // the CPU of each worker, in turn
-	Rest    []int // the CPUs of all other threads, nil for any
-}
-
-// Plan spreads the rings of cfg's devices over workers, and the workers over
-// cpus, those that the process may use. Where there are more CPUs than workers,
-// the first is left to everything else.
-func Plan(cfg *config.Config, rings []dataplane.Rings, cpus []int) (dataplane.Plan, Placement, error) {
-	use := cfg.Options.CPUs
-	for _, c := range use {
-		if !slices.Contains(cpus, c) {
-			at, _ := cfg.Options.Set("cpus")
-			return dataplane.Plan{}, Placement{}, fmt.Errorf("%v: CPU %d is not among those that nmfwd may use: %v", at, c, cpus)
-		}
-	}
-	if use == nil {
-		use = cpus
-	}
-	plan := dataplane.MakePlan(rings, cfg.Options.Workers, len(use))
-	if cfg.Options.CPUs == nil && plan.Workers < len(use) {
-		use = use[1:]
-	}
-	at := Placement{Workers: use}
-	for _, c := range cpus {
-		if !slices.Contains(use[:min(plan.Workers, len(use))], c) {
-			at.Rest = append(at.Rest, c)
-		}
-	}
-	return plan, at, nil
 }

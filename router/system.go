@@ -1,15 +1,37 @@
-package main
+package router
 
 import (
 	"log/slog"
 	"time"
 
-	"nmfwd/cmd/nmfwd/setup"
 	"nmfwd/config"
 	"nmfwd/control"
 	"nmfwd/fib"
+	"nmfwd/neigh"
+	"nmfwd/system/neighbors"
 	"nmfwd/system/routes"
 )
+
+// systemPorts returns the numbers of the ports whose host stack finds out
+// neighbors, by name.
+func systemPorts(spec *control.Spec) map[string]uint16 {
+	interfaces := make(map[string]uint16)
+	for i, p := range spec.Ports {
+		if p.Source == neigh.System {
+			interfaces[p.Name] = uint16(i)
+		}
+	}
+	return interfaces
+}
+
+// follow follows the system's neighbors on interfaces; it returns nil where there
+// is none.
+func follow(interfaces map[string]uint16, log *slog.Logger) (*neighbors.Table, error) {
+	if len(interfaces) == 0 {
+		return nil, nil
+	}
+	return neighbors.Open(interfaces, func(s string) { log.Warn(s) })
+}
 
 // followRoutes follows the system's routes if cfg says so; it returns nil if not.
 // Devices are the names of the devices in the order of their numbers.
@@ -23,9 +45,9 @@ func followRoutes(cfg *config.Config, devices []string, log *slog.Logger) (*rout
 	})
 }
 
-// readRoutes returns the system's routes of this moment if cfg follows them, by the
+// ReadRoutes returns the system's routes of this moment if cfg follows them, by the
 // numbers that ports have with the devices in cfg's order.
-func readRoutes(cfg *config.Config) ([]fib.Route, routes.Report, error) {
+func ReadRoutes(cfg *config.Config) ([]fib.Route, routes.Report, error) {
 	if cfg.Options.Routes != config.KernelRoutes {
 		return nil, routes.Report{}, nil
 	}
@@ -39,7 +61,7 @@ func readRoutes(cfg *config.Config) ([]fib.Route, routes.Report, error) {
 // portNumbers returns the numbers of ports by the names of their interfaces.
 func portNumbers(cfg *config.Config, devices []string) map[string]uint16 {
 	numbers := make(map[string]uint16, len(cfg.Ports))
-	for i, n := range setup.Numbers(cfg, devices) {
+	for i, n := range Numbers(cfg, devices) {
 		numbers[cfg.Ports[i].Name] = n
 	}
 	return numbers
@@ -66,10 +88,11 @@ func logRoutes(log *slog.Logger, r routes.Report) {
 	}
 }
 
-// feed returns what control follows, nil for nothing.
-func feed(t *routes.Table) control.RouteSource {
-	if t == nil {
-		return nil
+// source returns where control has the system's routes from, nil for nowhere.
+func (r *Router) source() control.RouteSource {
+	if r.routes == nil {
+		return r.kernel
 	}
+	t := r.routes
 	return func() (control.RouteFeed, []fib.Route) { return t.Feed() }
 }
