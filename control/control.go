@@ -79,6 +79,7 @@ func (p *Port) tci() uint16 { return p.PCP<<13 | p.VLAN }
 type Control struct {
 	router    *dataplane.Forwarder
 	log       *slog.Logger
+	names     []string // of the ports, which no reload changes
 	neighbors *neigh.Table
 	reloads   chan reload
 	queries   chan func()
@@ -137,14 +138,15 @@ var CompileBuckets = [...]time.Duration{
 // New compiles spec and publishes it to router, whose ports are in the same
 // order. An error says what cannot be.
 func New(router *dataplane.Forwarder, spec *Spec, log *slog.Logger) (*Control, error) {
-	sources := make([]neigh.Source, len(spec.Ports))
+	sources, names := make([]neigh.Source, len(spec.Ports)), make([]string, len(spec.Ports))
 	for i := range spec.Ports {
-		sources[i] = spec.Ports[i].Source
+		sources[i], names[i] = spec.Ports[i].Source, spec.Ports[i].Name
 	}
 	start := time.Now()
 	c := &Control{
 		router:     router,
 		log:        log,
+		names:      names,
 		neighbors:  neigh.New(sources, spec.MaxNeighbors),
 		now:        func() time.Duration { return time.Since(start) },
 		messenger:  newMessenger(router, len(spec.Ports)),

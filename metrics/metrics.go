@@ -11,7 +11,11 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
+	"nmfwd/control"
 	"nmfwd/dataplane"
+	"nmfwd/fib"
+	"nmfwd/neigh"
+	"nmfwd/wire/icmp"
 )
 
 func desc(name, help string, labels ...string) *prometheus.Desc {
@@ -64,62 +68,6 @@ type Router interface {
 	Snapshot(*dataplane.Snapshot)
 }
 
-// Tables describe what forwarding is based on.
-type Tables struct {
-	Routes    []Count
-	Neighbors []Count
-	FIBBytes  []Count   // by family
-	Missing   int       // routes that devices have no place for
-	Compiles  Histogram // seconds of each compilation since the start
-	Conflicts []Conflict
-	Parked    []Parked
-
-	ICMPSent       []Message
-	ICMPSuppressed []Message // without what workers suppressed
-	Fragmented     []Fragmented
-}
-
-// Parked counts the packets that came in by a device and were punted for their
-// neighbor.
-type Parked struct {
-	Device string
-	Now    int    // waiting
-	GaveUp uint64 // not sent
-}
-
-// A Message is a number of ICMP messages about packets of a device.
-type Message struct {
-	Device, Family, Class string // what was sent, or why it was not
-	N                     uint64
-}
-
-// Fragmented counts packets of a device that were to be fragmented.
-type Fragmented struct {
-	Device                  string
-	Sent, Failed, Fragments uint64
-}
-
-// A Histogram counts observations: Counts[i] are those of at most Bounds[i] and
-// more than the bound before; the last of Counts, beyond all Bounds, the others.
-type Histogram struct {
-	Bounds []float64
-	Counts []uint64
-	Sum    float64
-}
-
-// A Count is a number of things of a family in a class.
-type Count struct {
-	Family string // ipv4 or ipv6
-	Class  string // origin of a route, state of a neighbor
-	N      int
-}
-
-// A Conflict is a number of frames on a device that contradicted what is known.
-type Conflict struct {
-	Device, Kind string
-	N            uint64
-}
-
 // Reloads count attempts to load the configuration. The zero value is ready
 // for use.
 type Reloads struct {
@@ -151,7 +99,7 @@ func (r *Reloads) Done(now time.Time, err error) {
 // A Collector is the prometheus.Collector of a router.
 type Collector struct {
 	Router  Router
-	Tables  func() Tables
+	Control func(*control.Snapshot)
 	Reloads *Reloads
 	Version string
 }
@@ -172,9 +120,12 @@ func (c *Collector) Collect(ch chan<- prometheus.Metric) {
 	for i := range s.Workers {
 		e.worker(strconv.Itoa(i), &s.Workers[i])
 	}
-	t := c.Tables()
-	e.tables(t)
-	e.icmp(t, &s)
+	var t control.Snapshot
+	c.Control(&t)
+	e.tables(&t)
+	for i := range t.Ports {
+		e.control(&t.Ports[i], limited(&s, i))
+	}
 }
 
 // Last returns how many attempts succeeded and failed, when the configuration in
@@ -263,77 +214,86 @@ func (e emitter) worker(n string, w *dataplane.WorkerSnapshot) {
 	e.counter(handoffLost, w.HandoffLost, n)
 	e.seconds(workerBusy, w.Busy.Seconds(), n, cpu)
 	e.seconds(workerIdle, w.Idle.Seconds(), n, cpu)
-	h := Histogram{Counts: w.Batch[:], Sum: float64(w.BatchSum)}
+	var bounds []float64
 	for _, b := range dataplane.BatchBuckets {
-		h.Bounds = append(h.Bounds, float64(b))
+		bounds = append(bounds, float64(b))
 	}
-	e.histogram(workerBatch, h, n)
+	e.histogram(workerBatch, bounds, w.Batch[:], float64(w.BatchSum), n)
 }
 
-func (e emitter) tables(t Tables) {
-	for _, c := range t.Routes {
-		e.gauge(routes, float64(c.N), c.Family, c.Class)
-	}
-	for _, c := range t.Neighbors {
-		e.gauge(neighbors, float64(c.N), c.Family, c.Class)
-	}
-	for _, c := range t.FIBBytes {
-		e.gauge(fibBytes, float64(c.N), c.Family)
-	}
-	e.gauge(hostMissing, float64(t.Missing))
-	for _, c := range t.Conflicts {
-		e.counter(conflicts, c.N, c.Device, c.Kind)
-	}
-	for _, p := range t.Parked {
-		e.gauge(parked, float64(p.Now), p.Device)
-		e.counter(unresolved, p.GaveUp, p.Device)
-	}
-	e.histogram(compileSeconds, t.Compiles)
-}
+// families are the values of the label, in the order of counts by family.
+var families = [2]string{"ipv4", "ipv6"}
 
-// icmp adds what workers suppressed, all because of the rate, to what control did.
-func (e emitter) icmp(t Tables, s *dataplane.Snapshot) {
-	for _, m := range t.ICMPSent {
-		e.counter(icmpSent, m.N, m.Device, m.Family, m.Class)
-	}
-	for _, m := range t.ICMPSuppressed {
-		if m.Class == "rate" {
-			m.N += limited(s, m.Device, m.Family)
+func (e emitter) tables(s *control.Snapshot) {
+	for f, family := range families {
+		for o, n := range s.Routes[f] {
+			e.gauge(routes, float64(n), family, fib.Origin(o).String())
 		}
-		e.counter(icmpSuppressed, m.N, m.Device, m.Family, m.Class)
+		for n, count := range s.Neighbors[f] {
+			e.gauge(neighbors, float64(count), family, neigh.State(n).String())
+		}
+		e.gauge(fibBytes, float64(s.FIBBytes[f]), family)
 	}
-	for _, f := range t.Fragmented {
-		e.counter(fragmented, f.Sent, f.Device, "sent")
-		e.counter(fragmented, f.Failed, f.Device, "failed")
-		e.counter(fragments, f.Fragments, f.Device)
+	e.gauge(hostMissing, float64(s.Missing))
+	var bounds []float64
+	for _, b := range control.CompileBuckets {
+		bounds = append(bounds, b.Seconds())
 	}
+	e.histogram(compileSeconds, bounds, s.Compiles[:], s.CompileTime.Seconds())
 }
 
-// limited returns how many errors of a family workers suppressed on a device.
-func limited(s *dataplane.Snapshot, device, family string) (n uint64) {
-	for i := range s.Ports {
-		if s.Ports[i].Info.Name != device {
-			continue
+// control emits what control counts of a port. Limited is what workers suppressed
+// on it, all because of the rate, by family.
+func (e emitter) control(p *control.PortSnapshot, limited [2]uint64) {
+	e.gauge(parked, float64(p.Parked), p.Name)
+	e.counter(unresolved, p.Unresolved, p.Name)
+	for f, family := range families {
+		for k, n := range p.Sent[f] {
+			e.counter(icmpSent, n, p.Name, family, icmp.Kind(k).String())
 		}
-		for _, q := range s.Ports[i].RX {
-			if family == "ipv4" {
-				n += q.Limited4
-			} else {
-				n += q.Limited6
+		for r, n := range p.Suppressed[f] {
+			switch icmp.Reason(r) {
+			case icmp.OK:
+				continue
+			case icmp.Rate:
+				n += limited[f]
 			}
+			e.counter(icmpSuppressed, n, p.Name, family, icmp.Reason(r).String())
 		}
+	}
+	e.counter(fragmented, p.Fragmented.Packets, p.Name, "sent")
+	e.counter(fragmented, p.Fragmented.Failed, p.Name, "failed")
+	e.counter(fragments, p.Fragmented.Fragments, p.Name)
+	for k, n := range p.Conflicts {
+		if k := neigh.Conflict(k); k != neigh.NoConflict {
+			e.counter(conflicts, n, p.Name, k.String())
+		}
+	}
+}
+
+// limited returns how many errors of each family workers suppressed on a port. VLANs
+// are not among the ports of s: their packets are counted with those of the device.
+func limited(s *dataplane.Snapshot, port int) (n [2]uint64) {
+	if port >= len(s.Ports) {
+		return n
+	}
+	for _, q := range s.Ports[port].RX {
+		n[0] += q.Limited4
+		n[1] += q.Limited6
 	}
 	return n
 }
 
-func (e emitter) histogram(d *prometheus.Desc, h Histogram, labels ...string) {
+// histogram emits counts of observations: counts[i] are those of at most bounds[i]
+// and more than the bound before, the last of counts those beyond all bounds.
+func (e emitter) histogram(d *prometheus.Desc, bounds []float64, counts []uint64, sum float64, labels ...string) {
 	buckets := make(map[float64]uint64)
 	total := uint64(0)
-	for i, n := range h.Counts {
+	for i, n := range counts {
 		total += n
-		if i < len(h.Bounds) {
-			buckets[h.Bounds[i]] = total
+		if i < len(bounds) {
+			buckets[bounds[i]] = total
 		}
 	}
-	e <- prometheus.MustNewConstHistogram(d, total, h.Sum, buckets, labels...)
+	e <- prometheus.MustNewConstHistogram(d, total, sum, buckets, labels...)
 }

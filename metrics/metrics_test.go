@@ -23,10 +23,13 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/testutil/promlint"
 
+	"nmfwd/control"
 	"nmfwd/dataplane"
 	"nmfwd/dataplane/memport"
 	"nmfwd/fib"
+	"nmfwd/neigh"
 	"nmfwd/wire"
+	"nmfwd/wire/icmp"
 )
 
 var update = flag.Bool("update", false, "rewrite the golden exposition")
@@ -79,24 +82,28 @@ func distinct() *preset {
 	return p
 }
 
+// counted has counts of two ports and their control.
+func counted(s *control.Snapshot) {
+	s.Routes[0][fib.Static], s.Routes[1][fib.Connected] = 4, 6
+	s.Neighbors[0][neigh.Static] = 2
+	s.FIBBytes = [2]int{1 << 20, 1 << 21}
+	s.Missing = 13
+	s.Compiles[0], s.Compiles[3], s.Compiles[8] = 1, 1, 1
+	s.CompileTime = 20_300_500 * time.Microsecond
+	p := control.PortSnapshot{Name: "igb1", Parked: 3, Unresolved: 11, Fragmented: control.Fragmented{Packets: 11, Failed: 12, Fragments: 22}}
+	p.Conflicts[neigh.StaticConflict] = 5
+	p.Sent[0][icmp.TimeExceeded] = 8
+	p.Suppressed[0][icmp.Rate], p.Suppressed[1][icmp.Rate], p.Suppressed[0][icmp.AboutError] = 1, 1, 10
+	q := control.PortSnapshot{Name: "veth0"}
+	q.Conflicts[neigh.OwnAddressConflict] = 7
+	q.Sent[1][icmp.EchoReply] = 9
+	s.Ports = []control.PortSnapshot{p, q}
+}
+
 func collector(r Router) *Collector {
 	return &Collector{
-		Router: r,
-		Tables: func() Tables {
-			return Tables{
-				Routes:    []Count{{"ipv4", "static", 4}, {"ipv6", "connected", 6}},
-				Neighbors: []Count{{"ipv4", "static", 2}, {"ipv6", "reachable", 0}},
-				FIBBytes:  []Count{{"ipv4", "", 1 << 20}, {"ipv6", "", 1 << 21}},
-				Missing:   13,
-				Compiles:  Histogram{Bounds: []float64{0.001, 0.01, 0.1, 0.5, 1, 2, 5, 10}, Counts: []uint64{1, 0, 0, 1, 0, 0, 0, 0, 1}, Sum: 20.3005},
-				Parked:    []Parked{{"igb1", 3, 11}, {"veth0", 0, 0}},
-				Conflicts: []Conflict{{"igb1", "static", 5}, {"veth0", "own_address", 7}},
-
-				ICMPSent:       []Message{{"igb1", "ipv4", "time_exceeded", 8}, {"veth0", "ipv6", "echo_reply", 9}},
-				ICMPSuppressed: []Message{{"igb1", "ipv4", "rate", 1}, {"igb1", "ipv6", "rate", 1}, {"igb1", "ipv4", "about_error", 10}},
-				Fragmented:     []Fragmented{{"igb1", 11, 12, 22}},
-			}
-		},
+		Router:  r,
+		Control: counted,
 		Reloads: new(Reloads),
 		Version: "1.2.3",
 	}

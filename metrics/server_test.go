@@ -9,6 +9,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"nmfwd/control"
 )
 
 // patience is how long anything may take that happens by itself.
@@ -32,13 +34,11 @@ func connect(t *testing.T, url, text string) *net.TCPConn {
 // those that do.
 func TestSlowReadersHoldNobodyUp(t *testing.T) {
 	c := collector(distinct())
-	few := c.Tables
-	c.Tables = func() Tables { // more than sockets hold
-		tables := few()
-		for i := range 60_000 {
-			tables.Parked = append(tables.Parked, Parked{Device: fmt.Sprintf("a device with a long name, number %d", i)})
+	c.Control = func(s *control.Snapshot) { // more than sockets hold
+		counted(s)
+		for i := range 2_000 {
+			s.Ports = append(s.Ports, control.PortSnapshot{Name: fmt.Sprintf("a device with a long name, number %d", i)})
 		}
-		return tables
 	}
 	url := serve(t, c)
 	for range 6 {
@@ -57,7 +57,7 @@ func TestSlowReadersHoldNobodyUp(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if status, body := get(t, url+"/metrics"); status != http.StatusOK || !strings.Contains(body, "number 59999") {
+	if status, body := get(t, url+"/metrics"); status != http.StatusOK || !strings.Contains(body, "number 1999") {
 		t.Errorf("got status %d, %d bytes", status, len(body))
 	}
 }

@@ -61,14 +61,14 @@ const (
 	StaticConflict              // another MAC address claims the address of a static entry
 	OwnAddressConflict          // a MAC address not ours claims an address of the router (RFC 5227, 2.4; RFC 4862, 5.4.4)
 
-	numConflicts = int(OwnAddressConflict) + 1
+	NumConflicts = int(OwnAddressConflict) + 1
 )
 
-var conflictNames = [numConflicts]string{"none", "static", "own_address"}
+var conflictNames = [NumConflicts]string{"none", "static", "own_address"}
 
 // String returns the name of c in metrics.
 func (c Conflict) String() string {
-	if int(c) < numConflicts {
+	if int(c) < NumConflicts {
 		return conflictNames[c]
 	}
 	return fmt.Sprintf("conflict(%d)", uint8(c))

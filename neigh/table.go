@@ -40,7 +40,7 @@ type Table struct {
 	timers    timers
 	events    []Event
 	counts    [2][NumStates]atomic.Int64 // by familyIndex
-	conflicts [][numConflicts]atomic.Uint64
+	conflicts [][NumConflicts]atomic.Uint64
 }
 
 // A portTable is the part of a Table for one port.
@@ -94,7 +94,7 @@ func New(sources []Source, max int) *Table {
 		random:    rand.Float64,
 		entries:   map[Key]*entry{},
 		ports:     make([]portTable, len(sources)),
-		conflicts: make([][numConflicts]atomic.Uint64, len(sources)),
+		conflicts: make([][NumConflicts]atomic.Uint64, len(sources)),
 	}
 	for i := range t.ports {
 		p := &t.ports[i]

@@ -19,13 +19,10 @@ import (
 
 	"nmfwd/cmd/nmfwd/show"
 	"nmfwd/config"
-	"nmfwd/control"
 	"nmfwd/dataplane"
 	"nmfwd/fib"
 	"nmfwd/metrics"
-	"nmfwd/neigh"
 	"nmfwd/router"
-	"nmfwd/wire/icmp"
 )
 
 type runCmd struct {
@@ -206,7 +203,7 @@ func start(path string, cfg *config.Config, log *slog.Logger) (_ *daemon, err er
 	ctx, cancel := context.WithCancel(context.Background())
 	d.cancel = cancel
 	if cfg.Metrics != "" {
-		s, err := metrics.Listen(cfg.Metrics, &metrics.Collector{Router: d.router.Forwarder, Tables: d.tables, Reloads: &d.reloads, Version: version()})
+		s, err := metrics.Listen(cfg.Metrics, &metrics.Collector{Router: d.router.Forwarder, Control: d.router.Control.Snapshot, Reloads: &d.reloads, Version: version()})
 		if err != nil {
 			return nil, coded{exUnavailable, err}
 		}
@@ -277,46 +274,6 @@ func (d *daemon) waitedFor() (names []string) {
 		}
 	}
 	return names
-}
-
-// tables describes the tables in use, for metrics.
-func (d *daemon) tables() metrics.Tables {
-	s := d.router.Control.Stats()
-	t := metrics.Tables{Missing: d.router.Control.HostMissing(), Compiles: metrics.Histogram{Counts: s.Compiles[:], Sum: s.CompileTime.Seconds()}}
-	for _, b := range control.CompileBuckets {
-		t.Compiles.Bounds = append(t.Compiles.Bounds, b.Seconds())
-	}
-	for f, family := range []int{4, 6} {
-		name := fmt.Sprintf("ipv%d", family)
-		for o, n := range s.Routes[f] {
-			t.Routes = append(t.Routes, metrics.Count{Family: name, Class: fib.Origin(o).String(), N: n})
-		}
-		for n := range neigh.NumStates {
-			t.Neighbors = append(t.Neighbors, metrics.Count{Family: name, Class: neigh.State(n).String(), N: d.router.Control.Neighbors().Count(family, neigh.State(n))})
-		}
-		t.FIBBytes = append(t.FIBBytes, metrics.Count{Family: name, N: s.FIBBytes[f]})
-	}
-	for i, name := range d.router.Names() {
-		waiting, gaveUp := d.router.Control.Parked(i)
-		t.Parked = append(t.Parked, metrics.Parked{Device: name, Now: waiting, GaveUp: gaveUp})
-		m := d.router.Control.Messages(i)
-		for f, family := range []string{"ipv4", "ipv6"} {
-			for k, n := range m.Sent[f] {
-				t.ICMPSent = append(t.ICMPSent, metrics.Message{Device: name, Family: family, Class: icmp.Kind(k).String(), N: n})
-			}
-			for r, n := range m.Suppressed[f] {
-				if r := icmp.Reason(r); r != icmp.OK {
-					t.ICMPSuppressed = append(t.ICMPSuppressed, metrics.Message{Device: name, Family: family, Class: r.String(), N: n})
-				}
-			}
-		}
-		f := d.router.Control.Fragmented(i)
-		t.Fragmented = append(t.Fragmented, metrics.Fragmented{Device: name, Sent: f.Packets, Failed: f.Failed, Fragments: f.Fragments})
-		for _, k := range []neigh.Conflict{neigh.StaticConflict, neigh.OwnAddressConflict} {
-			t.Conflicts = append(t.Conflicts, metrics.Conflict{Device: name, Kind: k.String(), N: d.router.Control.Neighbors().Conflicts(uint16(i), k)})
-		}
-	}
-	return t
 }
 
 // stop ends everything in reverse order of starting.

@@ -41,7 +41,7 @@ var may = map[string][]string{
 	"wire/icmp":             {"wire"},
 	"router":                {"config", "control", "dataplane", "dataplane/memport", "fib", "neigh", "system/neighbors", "system/routes", "wire"},
 	"clients":               {},
-	"metrics":               {"dataplane", "clients"},
+	"metrics":               {"clients", "control", "dataplane", "fib", "neigh", "wire/icmp"},
 	"system/routes":         {"fib"},
 	"system/neighbors":      {"neigh", "wire"},
 	"system/lock":           {},

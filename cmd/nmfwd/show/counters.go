@@ -6,8 +6,10 @@ import (
 	"strconv"
 
 	"nmfwd/cmd/nmfwd/explain"
+	"nmfwd/control"
 	"nmfwd/dataplane"
-	"nmfwd/metrics"
+	"nmfwd/neigh"
+	"nmfwd/wire/icmp"
 )
 
 // A traffic is a number of packets and their bytes.
@@ -80,7 +82,7 @@ type countersDoc struct {
 var families = [2]string{"ipv4", "ipv6"}
 
 // counted describes a device from its counters and control's.
-func counted(p *dataplane.PortSnapshot, tables *metrics.Tables) *countersDoc {
+func counted(p *dataplane.PortSnapshot, c *control.PortSnapshot) *countersDoc {
 	t := sum(p)
 	d := &countersDoc{
 		Port:           p.Info.Name,
@@ -89,10 +91,12 @@ func counted(p *dataplane.PortSnapshot, tables *metrics.Tables) *countersDoc {
 		Forwarded: map[string]uint64{families[0]: t.forwarded[0], families[1]: t.forwarded[1]},
 		Host:      map[string]uint64{"to_host": t.toHost, "from_host": t.fromHost},
 		RingFull:  map[string]uint64{"rx": t.rxRingFull, "tx": t.txRingFull},
-		Punted:    map[string]uint64{}, Dropped: map[string]uint64{}, Fragmented: map[string]uint64{}, Conflicts: map[string]uint64{},
+		Punted:    map[string]uint64{}, Dropped: map[string]uint64{}, Conflicts: map[string]uint64{},
 		ICMPSent:       map[string]map[string]uint64{families[0]: {}, families[1]: {}},
 		ICMPSuppressed: map[string]map[string]uint64{families[0]: {}, families[1]: {}},
 		Copied:         t.copied,
+		Parked:         c.Parked, Unresolved: c.Unresolved,
+		Fragmented: map[string]uint64{"sent": c.Fragmented.Packets, "failed": c.Fragmented.Failed}, Fragments: c.Fragmented.Fragments,
 	}
 	for k, n := range t.punted {
 		d.Punted[dataplane.Kind(k).String()] = n
@@ -100,39 +104,27 @@ func counted(p *dataplane.PortSnapshot, tables *metrics.Tables) *countersDoc {
 	for r, n := range t.dropped[1:] {
 		d.Dropped[dataplane.Reason(r+1).String()] = n
 	}
-	for _, x := range tables.Parked {
-		if x.Device == d.Port {
-			d.Parked, d.Unresolved = x.Now, x.GaveUp
+	for f, family := range families {
+		for k, n := range c.Sent[f] {
+			d.ICMPSent[family][icmp.Kind(k).String()] = n
 		}
-	}
-	for _, m := range tables.ICMPSent {
-		if m.Device == d.Port {
-			d.ICMPSent[m.Family][m.Class] += m.N
+		for r, n := range c.Suppressed[f] {
+			if r := icmp.Reason(r); r != icmp.OK {
+				d.ICMPSuppressed[family][r.String()] = n
+			}
 		}
+		d.ICMPSuppressed[family][icmp.Rate.String()] += t.limited[f] // by workers
 	}
-	for _, m := range tables.ICMPSuppressed {
-		if m.Device == d.Port {
-			d.ICMPSuppressed[m.Family][m.Class] += m.N
-		}
-	}
-	for i, f := range families { // by workers
-		d.ICMPSuppressed[f]["rate"] += t.limited[i]
-	}
-	for _, f := range tables.Fragmented {
-		if f.Device == d.Port {
-			d.Fragmented["sent"], d.Fragmented["failed"], d.Fragments = f.Sent, f.Failed, f.Fragments
-		}
-	}
-	for _, c := range tables.Conflicts {
-		if c.Device == d.Port {
-			d.Conflicts[c.Kind] = c.N
+	for k, n := range c.Conflicts {
+		if k := neigh.Conflict(k); k != neigh.NoConflict {
+			d.Conflicts[k.String()] = n
 		}
 	}
 	return d
 }
 
-// devices calls f for the device that the request names, or all.
-func (a *answer) devices(r *Request, f func(*dataplane.PortSnapshot) error) error {
+// devices calls f for the device that the request names, or all, with its number.
+func (a *answer) devices(r *Request, f func(int, *dataplane.PortSnapshot) error) error {
 	var s dataplane.Snapshot
 	a.source.Snapshot(&s)
 	found := false
@@ -141,7 +133,7 @@ func (a *answer) devices(r *Request, f func(*dataplane.PortSnapshot) error) erro
 			continue
 		}
 		found = true
-		if err := f(&s.Ports[i]); err != nil {
+		if err := f(i, &s.Ports[i]); err != nil {
 			return err
 		}
 	}
@@ -162,10 +154,11 @@ func (a *answer) devices(r *Request, f func(*dataplane.PortSnapshot) error) erro
 
 // counters answers with the counters of devices.
 func (a *answer) counters(r *Request) error {
-	tables := a.source.Tables()
+	var c control.Snapshot
+	a.source.Counts(&c)
 	a.head("PORT", "COUNTER", ">VALUE")
-	return a.devices(r, func(p *dataplane.PortSnapshot) error {
-		d := counted(p, &tables)
+	return a.devices(r, func(i int, p *dataplane.PortSnapshot) error {
+		d := counted(p, &c.Ports[i])
 		if a.json {
 			return a.item(d)
 		}
@@ -214,7 +207,7 @@ type dropDoc struct {
 // drops answers with the packets that devices received and were dropped.
 func (a *answer) drops(r *Request) error {
 	a.head("PORT", "REASON", ">PACKETS", "MEANING")
-	return a.devices(r, func(p *dataplane.PortSnapshot) error {
+	return a.devices(r, func(_ int, p *dataplane.PortSnapshot) error {
 		t := sum(p)
 		for i, n := range t.dropped {
 			if i == 0 || n == 0 && !r.All {

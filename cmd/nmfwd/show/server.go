@@ -19,7 +19,6 @@ import (
 	"nmfwd/clients"
 	"nmfwd/control"
 	"nmfwd/dataplane"
-	"nmfwd/metrics"
 )
 
 const (
@@ -33,7 +32,7 @@ type Source struct {
 	Snapshot func(*dataplane.Snapshot)
 	Ports    []*dataplane.Port // devices by number
 	Control  *control.Control  // that runs
-	Tables   func() metrics.Tables
+	Counts   func(*control.Snapshot)
 	Devices  []Device // what else is known of Ports
 	Status   func() Status
 

@@ -32,6 +32,7 @@ import (
 	"nmfwd/metrics"
 	"nmfwd/neigh"
 	"nmfwd/wire"
+	"nmfwd/wire/icmp"
 )
 
 var update = flag.Bool("update", false, "rewrite the golden answers")
@@ -115,7 +116,7 @@ func start(t *testing.T, spec *control.Spec, change func(*lab)) *lab {
 	l.server.every = time.Hour
 	l.source = Source{
 		Snapshot: l.router.Snapshot, Ports: ports, Control: l.ctl,
-		Tables:  func() metrics.Tables { return tables(l.ctl) },
+		Counts:  func(s *control.Snapshot) { counts(l.ctl, s) },
 		Devices: []Device{{Speed: 1000, Settings: func() (string, string) { return "ethtool --features A lro off", "ethtool --features A gro off" }}, {}},
 		Status: func() Status {
 			return Status{Version: "1.2.3", GoVersion: "go1", PID: 42, Config: "routes.conf", Started: time.Now(), Loaded: time.Unix(1e9, 0)}
@@ -146,19 +147,15 @@ func start(t *testing.T, spec *control.Spec, change func(*lab)) *lab {
 	return l
 }
 
-// tables describes what control has, as the daemon does.
-func tables(c *control.Control) (t metrics.Tables) {
-	s := c.Stats()
-	for f, family := range families {
-		for o, n := range s.Routes[f] {
-			t.Routes = append(t.Routes, metrics.Count{Family: family, Class: fib.Origin(o).String(), N: n})
-		}
-		t.FIBBytes = append(t.FIBBytes, metrics.Count{Family: family, N: s.FIBBytes[f]})
-	}
-	t.Neighbors = []metrics.Count{{Family: "ipv4", Class: "static", N: 1}, {Family: "ipv6", Class: "static", N: 1}, {Family: "ipv6", Class: "stale", N: 0}}
-	t.Parked = []metrics.Parked{{Device: "A", Now: 1, GaveUp: 2}}
-	t.ICMPSent = []metrics.Message{{Device: "A", Family: "ipv4", Class: "time_exceeded", N: 3}}
-	return t
+// counts has the counters of control, but for what goes by time.
+func counts(c *control.Control, s *control.Snapshot) {
+	c.Snapshot(s)
+	s.Neighbors = [2][neigh.NumStates]int{}
+	s.Neighbors[0][neigh.Static], s.Neighbors[1][neigh.Static] = 1, 1
+	a := &s.Ports[0]
+	*a = control.PortSnapshot{Name: "A", Parked: 1, Unresolved: 2}
+	a.Sent[0][icmp.TimeExceeded] = 3
+	s.Ports[1] = control.PortSnapshot{Name: "B"}
 }
 
 // ask sends a request and returns the answer.
@@ -808,14 +805,15 @@ func TestSums(t *testing.T) {
 	read := func(to *dataplane.Snapshot) { *to = s }
 	l := start(t, labSpec(), func(l *lab) {
 		l.source.Snapshot = read
-		fixed := l.source.Tables()
-		for _, d := range []string{"A", "B"} {
-			for _, f := range families {
-				fixed.ICMPSent = append(fixed.ICMPSent, metrics.Message{Device: d, Family: f, Class: "echo_reply", N: next()})
-				fixed.ICMPSuppressed = append(fixed.ICMPSuppressed, metrics.Message{Device: d, Family: f, Class: "rate", N: 7})
+		var fixed control.Snapshot
+		l.source.Counts(&fixed)
+		for i := range 2 {
+			for f := range families {
+				fixed.Ports[i].Sent[f][icmp.EchoReply] = next()
+				fixed.Ports[i].Suppressed[f][icmp.Rate] = 7
 			}
 		}
-		l.source.Tables = func() metrics.Tables { return fixed }
+		l.source.Counts = func(s *control.Snapshot) { *s = fixed }
 	})
 	reg := exposition(t, l.source)
 	for i, line := range strings.Split(strings.TrimSpace(l.must("counters --json")), "\n") {
@@ -886,7 +884,7 @@ type metricLines []string
 // exposition reads what a scrape of the source gets.
 func exposition(t *testing.T, s Source) metricLines {
 	t.Helper()
-	m, err := metrics.Listen("127.0.0.1:0", &metrics.Collector{Router: snapshotter(s.Snapshot), Tables: s.Tables, Reloads: new(metrics.Reloads)})
+	m, err := metrics.Listen("127.0.0.1:0", &metrics.Collector{Router: snapshotter(s.Snapshot), Control: s.Counts, Reloads: new(metrics.Reloads)})
 	if err != nil {
 		t.Fatal(err)
 	}

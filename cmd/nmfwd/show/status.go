@@ -7,8 +7,10 @@ import (
 	"strconv"
 	"time"
 
+	"nmfwd/control"
 	"nmfwd/dataplane"
-	"nmfwd/metrics"
+	"nmfwd/fib"
+	"nmfwd/neigh"
 )
 
 // A Status is what the daemon knows of itself.
@@ -38,31 +40,31 @@ type statusDoc struct {
 	FIBBytes  map[string]int            `json:"fib_bytes"` // by family
 }
 
-func byFamily(counts []metrics.Count) map[string]map[string]int {
-	m := map[string]map[string]int{families[0]: {}, families[1]: {}}
-	for _, c := range counts {
-		m[c.Family][c.Class] += c.N
-	}
-	return m
-}
-
 // status answers with what nmfwd is and does, in short.
 func (a *answer) status(*Request) error {
 	var s dataplane.Snapshot
 	a.source.Snapshot(&s)
-	t := a.source.Tables()
+	var c control.Snapshot
+	a.source.Counts(&c)
 	d := statusDoc{
 		Status: a.source.Status(), Workers: len(s.Workers), Ports: len(s.Ports),
-		Routes: byFamily(t.Routes), Neighbors: byFamily(t.Neighbors), FIBBytes: map[string]int{},
+		Routes: map[string]map[string]int{}, Neighbors: map[string]map[string]int{}, FIBBytes: map[string]int{},
+	}
+	for f, family := range families {
+		d.FIBBytes[family] = c.FIBBytes[f]
+		d.Routes[family], d.Neighbors[family] = map[string]int{}, map[string]int{}
+		for o, n := range c.Routes[f] {
+			d.Routes[family][fib.Origin(o).String()] = n
+		}
+		for s, n := range c.Neighbors[f] {
+			d.Neighbors[family][neigh.State(s).String()] = n
+		}
 	}
 	d.Uptime = time.Since(d.Started).Seconds()
 	for i := range s.Ports {
 		if s.Ports[i].Up {
 			d.PortsUp++
 		}
-	}
-	for _, c := range t.FIBBytes {
-		d.FIBBytes[c.Family] = c.N
 	}
 	if a.json {
 		return a.item(d)
@@ -81,20 +83,20 @@ func (a *answer) status(*Request) error {
 	}
 	line("workers", "%d", d.Workers)
 	line("ports", "%d, %d with a link", d.Ports, d.PortsUp)
-	for _, f := range families {
-		list := func(name string, counts []metrics.Count) {
+	for f, family := range families {
+		list := func(what string, counts []int, name func(int) string) {
 			text := ""
-			for _, c := range counts {
-				if c.Family == f && c.N > 0 {
-					text += ", " + strconv.Itoa(c.N) + " " + c.Class
+			for i, n := range counts {
+				if n > 0 {
+					text += ", " + strconv.Itoa(n) + " " + name(i)
 				}
 			}
 			if text != "" {
-				line(name+" "+f, "%s", text[2:])
+				line(what+" "+family, "%s", text[2:])
 			}
 		}
-		list("routes", t.Routes)
-		list("neighbors", t.Neighbors)
+		list("routes", c.Routes[f][:], func(i int) string { return fib.Origin(i).String() })
+		list("neighbors", c.Neighbors[f][:], func(i int) string { return neigh.State(i).String() })
 	}
 	return nil
 }
