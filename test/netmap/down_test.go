@@ -57,16 +57,25 @@ func TestDownBeside(t *testing.T) {
 	}
 	const wait = 4 * time.Second
 	t.Logf("before: no packet for %v", pass(wait/4))
-	for range 3 {
+	// A machine that gives nmfwd no CPU looks as if a worker stood still: such a
+	// round says nothing and is repeated.
+	const rounds, atMost = 3, 9
+	good := 0
+	for n := 0; n < atMost && good < rounds; n++ {
+		still := false
 		for _, up := range []bool{false, true} {
 			if err := setUp(card, up); err != nil {
 				t.Fatal(err)
 			}
 			gap := pass(wait)
 			t.Logf("up %v: no packet for %v", up, gap)
-			if gap > wait/2 {
-				t.Errorf("no packet for %v of %v", gap, wait)
-			}
+			still = still || gap > wait/2
 		}
+		if !still {
+			good++
+		}
+	}
+	if good < rounds {
+		t.Errorf("other ports went on in %d of %d rounds, want %d: in each of the others no packet passed for half of %v", good, atMost, rounds, wait)
 	}
 }
