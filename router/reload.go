@@ -26,7 +26,7 @@ func (r *Router) Reload(ctx context.Context, cfg *config.Config) error {
 			r.log.Error("routes of the system: as they were before the reload", "err", err)
 		}
 	}
-	spec.Kernel = r.source()
+	spec.Kernel, spec.Broadcast = r.source(), r.broadcast
 	cfg.Routes = nil
 	runtime.GC() // what is read no longer: the tables are about to be there twice
 	own := Own(cfg)

@@ -15,6 +15,8 @@ package router
 import (
 	"context"
 	"log/slog"
+	"net"
+	"net/netip"
 	"sync"
 	"time"
 
@@ -29,7 +31,7 @@ import (
 type Options struct {
 	Workers int       // that the queues of the ports name; 0 stands for 1
 	At      Placement // of threads
-	System  bool      // the system's neighbors and routes are followed where the configuration says so
+	System  bool      // the system's neighbors and routes are followed where the configuration says so, and its networks known
 	Kernel  control.RouteSource
 	Log     *slog.Logger // nil for none
 }
@@ -44,6 +46,7 @@ type Router struct {
 	kernel    control.RouteSource
 	neighbors *neighbors.Table // nil where no host stack finds out neighbors
 	routes    *routes.Table    // nil where those of the system are not followed
+	broadcast func(netip.Addr) bool
 	addrs     *addresses
 	log       *slog.Logger
 
@@ -91,8 +94,9 @@ func New(cfg *config.Config, ports []*dataplane.Port, o Options) (_ *Router, err
 		if r.routes, err = followRoutes(cfg, names(ports), r.log); err != nil {
 			return nil, err
 		}
+		r.broadcast = readBroadcasts(net.InterfaceAddrs).have
 	}
-	spec.Kernel = r.source()
+	spec.Kernel, spec.Broadcast = r.source(), r.broadcast
 	cfg.Routes = nil
 	system := systemPorts(spec)
 	if r.Control, err = control.New(r.Forwarder, spec, r.log); err != nil {

@@ -3,6 +3,8 @@ package main
 import (
 	"errors"
 	"fmt"
+	"net/netip"
+	"slices"
 	"strings"
 
 	"nmfwd/cmd/nmfwd/report"
@@ -85,6 +87,7 @@ func foresee(cfg *config.Config, sys nic.System) *report.Facts {
 		if err := buffers(cfg, p, &q); err != nil {
 			refuse(p.Name, coded{exUnavailable, fmt.Errorf("%v: %w", p.Pos, err)})
 		}
+		kernelBeside(cfg, drops(cfg), p, &q)
 		f.Ports = append(f.Ports, q)
 		probed = append(probed, &dataplane.Port{Info: dataplane.Info{Name: p.Name, MAC: q.MAC, Host: q.Host, Backend: q.Backend}})
 	}
@@ -117,6 +120,38 @@ func foresee(cfg *config.Config, sys nic.System) *report.Facts {
 	return f
 }
 
+// kernelBeside adds what the kernel does with what it has of a device before
+// nmfwd, if that is less than cfg asks. Drops is drops of it.
+func kernelBeside(cfg *config.Config, drops bool, p *config.Port, q *report.Port) {
+	if q.Backend != "afxdp" || !q.Host {
+		return
+	}
+	if p.URPF != config.URPFOff {
+		at := cfg.Port(p.Name)
+		all := kernelSetting("ipv4", "all", "rp_filter")
+		for i := range cfg.Ports {
+			on := i == at || slices.ContainsFunc(cfg.VLANs, func(v config.VLAN) bool { return v.Port == i && v.Parent == at })
+			if !on {
+				continue
+			}
+			r := &cfg.Ports[i]
+			s := report.Sources{Name: r.Name, Strict: p.URPF == config.URPFStrict, Own: kernelSetting("ipv4", r.Name, "rp_filter"), All: all}
+			s.IPv6 = slices.ContainsFunc(r.Addrs, func(a netip.Prefix) bool { return a.Addr().Is6() })
+			q.Sources = append(q.Sources, s)
+		}
+	}
+	// Where routes of the system are followed it is to forward what no port can.
+	if cfg.Options.Routes != config.KernelRoutes && drops {
+		q.Forwards = kernelSetting("ipv4", p.Name, "forwarding") != 0 || kernelSetting("ipv6", "all", "forwarding") != 0
+	}
+}
+
+// drops reports whether cfg has packets dropped that a route leads on.
+func drops(cfg *config.Config) bool {
+	return slices.ContainsFunc(cfg.Ports, func(p config.Port) bool { return p.URPF != config.URPFOff }) ||
+		slices.ContainsFunc(cfg.Routes, func(r config.Route) bool { return r.Kind == config.Blackhole || r.Kind == config.Reject })
+}
+
 // buffers finds out how a device's mode, slots and buffers will be.
 func buffers(cfg *config.Config, p *config.Port, q *report.Port) (err error) {
 	if q.Backend == "afxdp" {
@@ -139,8 +174,9 @@ func buffers(cfg *config.Config, p *config.Port, q *report.Port) (err error) {
 	return err
 }
 
-// facts returns what was found when the ports were opened.
-func (d *daemon) facts() *report.Facts {
+// facts returns what was found when the ports were opened. Drops is drops of the
+// configuration.
+func (d *daemon) facts(drops bool) *report.Facts {
 	f := &report.Facts{Opened: true}
 	threads(f, d.router.Config(), d.plan, d.at)
 	changes := d.settings.Changes()
@@ -152,6 +188,7 @@ func (d *daemon) facts() *report.Facts {
 			Host: o.Info.Host, VLANs: tagged(d.router.Config(), p), Owners: d.plan.Ports[i],
 		}
 		q.Name, q.MAC, q.Driver = o.Name, o.MAC, o.Driver
+		kernelBeside(d.router.Config(), drops, p, &q)
 		for _, c := range changes {
 			if c.Name == o.Name {
 				q.Set, q.Stay, q.SetErr, q.Left = c.Set, c.Stay, c.Err, c.Left

@@ -3,6 +3,10 @@ package main
 import (
 	"fmt"
 	"net/netip"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
 
 	"nmfwd/cmd/nmfwd/report"
 )
@@ -21,4 +25,15 @@ func addCommand(name string, a netip.Prefix) string {
 // vlanCommand returns the command that makes an interface for a VLAN on a device.
 func vlanCommand(device, name string, id int) string {
 	return fmt.Sprintf("ip link add link %s name %s type vlan id %d", device, name, id)
+}
+
+// kernelSetting returns a parameter of the kernel's IP for an interface, 0 if it is
+// not known.
+func kernelSetting(family, name, parameter string) int {
+	b, err := os.ReadFile(filepath.Join("/proc/sys/net", family, "conf", name, parameter))
+	if err != nil {
+		return 0 // a kernel without the family asks nothing and forwards nothing
+	}
+	n, _ := strconv.Atoi(strings.TrimSpace(string(b)))
+	return n
 }

@@ -27,3 +27,6 @@ func addCommand(name string, a netip.Prefix) string {
 func vlanCommand(device, name string, id int) string {
 	return fmt.Sprintf("ifconfig %s create vlan %d vlandev %s", name, id, device)
 }
+
+// kernelSetting is for AF_XDP, which is Linux's.
+func kernelSetting(family, name, parameter string) int { return 0 }

@@ -191,11 +191,12 @@ func start(path string, cfg *config.Config, log *slog.Logger) (_ *daemon, err er
 	if err := checkVLANs(cfg, d.ports); err != nil {
 		return nil, err
 	}
+	drops := drops(cfg) // before the router takes the routes out
 	d.router, err = router.New(cfg, d.ports, router.Options{Workers: d.plan.Workers, At: d.at, System: true, Log: log})
 	if err != nil {
 		return nil, err
 	}
-	f := d.facts()
+	f := d.facts(drops)
 	f.Log(log)
 	if err := f.Err(); err != nil {
 		return nil, coded{exUnavailable, err}

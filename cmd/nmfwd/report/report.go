@@ -70,6 +70,24 @@ type Port struct {
 	SetErr   error         // why settings could not be changed
 	Left     []nic.Setting // that a killed nmfwd has left changed, with the values to give back
 	Busy     bool          // an nmfwd runs on it
+
+	// Where the kernel has what is not for forwarding before nmfwd sees it.
+	Sources  []Sources // what it asks of sources, of the port and its VLANs, where urpf does
+	Forwards bool      // it would forward what the configuration wants to be dropped
+}
+
+// Sources are what is asked of the sources of packets that an interface receives.
+type Sources struct {
+	Name     string // of the interface
+	Strict   bool   // urpf strict, not loose
+	Own, All int    // rp_filter of the interface, and of all: the larger one counts
+	IPv6     bool   // the port has addresses of IPv6
+}
+
+// weak reports whether the kernel asks less than urpf.
+func (s *Sources) weak() bool {
+	have := max(s.Own, s.All)
+	return have == 0 || have != 1 && s.Strict
 }
 
 // A Level says how much a line matters.
@@ -260,6 +278,7 @@ func (f *Facts) judge(r *reporter, p *Port) {
 	if p.RXPause || p.TXPause { // B61
 		r.add(Warn, t.NoPause(&p.Info), "pause frames are on: a full receiver stops its sender, and what is lost is lost where nobody counts it")
 	}
+	f.sources(r, p)
 	f.slots(r, p)
 	if p.Rings.RX == 1 && f.Workers > 2 {
 		r.add(Note, "", "all that it receives is read by one of %d workers", f.Workers)
@@ -337,6 +356,29 @@ func (f *Facts) offloads(r *reporter, p *Port) {
 		if len(s) > 0 {
 			r.add(Warn, f.Tools.Settings(p.Name, s), "receive checksums are off: %s spreads packets over its rings only with them, without all land in ring 0", p.Driver)
 		}
+	}
+}
+
+// sources says where the kernel lets more pass than the configuration.
+func (f *Facts) sources(r *reporter, p *Port) {
+	for _, s := range p.Sources {
+		if s.weak() {
+			asks, set := "loose", []Parameter{{"net.ipv4.conf.%s.rp_filter", s.Name, 2}}
+			if s.Strict {
+				asks, set[0].Value = "strict", 1
+				if s.All > 1 {
+					set = append(set, Parameter{"net.ipv4.conf.%s.rp_filter", "all", 0})
+				}
+			}
+			r.add(Warn, f.Tools.Kernel(set), "packets to the router's own addresses stay with the kernel, which asks less of their sources on %s than urpf %s: rp_filter is %d, and %d for all", s.Name, asks, s.Own, s.All)
+		}
+		if s.IPv6 {
+			r.add(Note, "", "packets to the router's own IPv6 addresses stay with the kernel, which asks nothing of their sources on %s: only its packet filter can (nftables: fib saddr . iif oif missing drop)", s.Name)
+		}
+	}
+	if p.Forwards {
+		r.add(Note, f.Tools.Kernel([]Parameter{{"net.ipv4.conf.%s.forwarding", p.Name, 0}, {"net.ipv6.conf.%s.forwarding", "all", 0}}),
+			"the kernel forwards too: while nmfwd starts, ends or does not run, packets go by the kernel's routes, past the blackhole, reject and urpf of this file")
 	}
 }
 

@@ -104,7 +104,8 @@ func apu1() *Facts {
 	return f
 }
 
-// xdp is a Linux box with an igb and an i40e that both have zero copy.
+// xdp is a Linux box with an igb and an i40e that both have zero copy, and a kernel
+// that asks less than urpf and forwards.
 func xdp() *Facts {
 	f := &Facts{Tools: Linux, Opened: true, CPUs: []int{1, 2, 3, 4}, Rest: []int{0}}
 	for i, c := range []struct {
@@ -119,6 +120,8 @@ func xdp() *Facts {
 		})
 	}
 	plan(f)
+	f.Ports[0].Sources = []Sources{{Name: "enp1s0", Strict: true, IPv6: true}}
+	f.Ports[0].Forwards = true
 	return f
 }
 
@@ -262,5 +265,42 @@ func TestFindings(t *testing.T) {
 				t.Errorf("got\n%s\nwant\n%s", got, c.want)
 			}
 		})
+	}
+}
+
+// TestKernelAsksLess: what the kernel lets pass that urpf would not is told, with
+// the command that mends it.
+func TestKernelAsksLess(t *testing.T) {
+	for _, c := range []struct {
+		name string
+		s    Sources
+		fix  string // empty where the kernel asks enough
+	}{
+		{"strict, nothing asked", Sources{Name: "igb1", Strict: true}, "sysctl net.ipv4.conf.igb1.rp_filter=1"},
+		{"strict, loose asked", Sources{Name: "igb1", Strict: true, Own: 2}, "sysctl net.ipv4.conf.igb1.rp_filter=1"},
+		{"strict, loose asked of all", Sources{Name: "igb1", Strict: true, Own: 1, All: 2}, "sysctl net.ipv4.conf.igb1.rp_filter=1 net.ipv4.conf.all.rp_filter=0"},
+		{"strict, asked", Sources{Name: "igb1", Strict: true, Own: 1}, ""},
+		{"strict, asked of all", Sources{Name: "igb1", Strict: true, All: 1}, ""},
+		{"loose, nothing asked", Sources{Name: "igb1"}, "sysctl net.ipv4.conf.igb1.rp_filter=2"},
+		{"loose, asked", Sources{Name: "igb1", Own: 2}, ""},
+		{"loose, strict asked", Sources{Name: "igb1", All: 1}, ""},
+		{"a VLAN", Sources{Name: "igb1.100", Strict: true}, "sysctl net.ipv4.conf.igb1/100.rp_filter=1"},
+	} {
+		f := xdp()
+		f.Ports[0].Sources = nil
+		before := len(f.Lines())
+		f.Ports[0].Sources = []Sources{c.s}
+		fix := ""
+		for _, l := range f.Lines() {
+			if strings.Contains(l.Text, "rp_filter") {
+				fix = l.Fix
+				if l.Level != Warn || l.Port != f.Ports[0].Name {
+					t.Errorf("%s: got %+v, want a warning", c.name, l)
+				}
+			}
+		}
+		if fix != c.fix || len(f.Lines()) != before && fix == "" {
+			t.Errorf("%s: got %q, want %q", c.name, fix, c.fix)
+		}
 	}
 }

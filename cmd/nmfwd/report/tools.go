@@ -25,9 +25,19 @@ type Tools interface {
 	// Parameter sets a parameter of netmap's memory.
 	Parameter(name string, v int) string
 
+	// Kernel gives parameters of the kernel's IP values.
+	Kernel(set []Parameter) string
+
 	// Native says how the card gets a driver that supports netmap, "" where
 	// nothing is known that helps.
 	Native(in *nic.Info) string
+}
+
+// A Parameter is one of the kernel's IP, of an interface.
+type Parameter struct {
+	Format    string // of its name, with %s for the interface
+	Interface string
+	Value     int
 }
 
 // FreeBSD has the words of ifconfig(8), sysctl(8) and loader.conf(5).
@@ -87,6 +97,9 @@ func (freeBSD) Parameter(name string, v int) string {
 	return fmt.Sprintf("sysctl dev.netmap.%s=%d", name, v)
 }
 
+// Kernel is not asked for: on FreeBSD all frames come by nmfwd.
+func (freeBSD) Kernel([]Parameter) string { return "" }
+
 func (freeBSD) Native(in *nic.Info) string {
 	if !isCXGBE(in.Driver) {
 		return ""
@@ -120,6 +133,15 @@ func (linux) RXSlots(in *nic.Info, n int) string {
 
 func (linux) Parameter(name string, v int) string {
 	return fmt.Sprintf("echo %d > /sys/module/netmap/parameters/%s", v, name)
+}
+
+func (linux) Kernel(set []Parameter) string {
+	c := "sysctl"
+	for _, p := range set {
+		// Dots of a name are written as slashes, for those between names are dots.
+		c += fmt.Sprintf(" "+p.Format+"=%d", strings.ReplaceAll(p.Interface, ".", "/"), p.Value)
+	}
+	return c
 }
 
 func (linux) Native(in *nic.Info) string { return "" }
