@@ -22,7 +22,7 @@ func Plan(cfg *config.Config, rings []dataplane.Rings, cpus []int) (dataplane.Pl
 	for _, c := range use {
 		if !slices.Contains(cpus, c) {
 			at, _ := cfg.Options.Set("cpus")
-			return dataplane.Plan{}, Placement{}, fmt.Errorf("%v: CPU %d is not among those that nmfwd may use: %v", at, c, cpus)
+			return dataplane.Plan{}, Placement{}, Invalid{fmt.Errorf("%v: CPU %d is not among those that nmfwd may use: %v", at, c, cpus)}
 		}
 	}
 	if use == nil {

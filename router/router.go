@@ -4,8 +4,10 @@
 // their ports are and whether it has threads.
 //
 //   - Spec says in the terms of control what a configuration means.
-//   - New builds the forwarder and control. Ports stay the caller's to open before
-//     and to close after it.
+//   - Open opens the ports, by the backends that its caller has. Who has other ports
+//     opens them by itself.
+//   - New builds the forwarder and control. Ports stay the caller's to close after
+//     it.
 //   - Start gives them threads, and Stop ends these. Without threads Step does once
 //     what they do all the time.
 //   - Reload puts another configuration in the place of the one in use, on all

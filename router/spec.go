@@ -20,6 +20,12 @@ type Unavailable struct{ error }
 
 func (e Unavailable) Unwrap() error { return e.error }
 
+// Invalid is an error about something that a configuration asks for and no system
+// can do here.
+type Invalid struct{ error }
+
+func (e Invalid) Unwrap() error { return e.error }
+
 // Numbers returns the numbers of ports by their index in cfg.Ports. Devices are the
 // names of those of cfg.Devices in the order of their numbers, which need not be
 // that of the file: one that is loaded again may name them in another. VLANs

@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"net/netip"
 	"slices"
-	"strings"
 
 	"nmfwd/cmd/nmfwd/report"
 	"nmfwd/config"
@@ -15,24 +14,6 @@ import (
 	"nmfwd/router"
 	"nmfwd/system/nic"
 )
-
-// purpose says what a device is to carry.
-func purpose(cfg *config.Config, p *config.Port, kind int) nic.Purpose {
-	want := nic.Purpose{Name: p.Name, Netmap: backends[kind].name == "netmap", Host: p.Host, VLANs: tagged(cfg, p), MACs: p.VMACs, Keep: p.OffloadKeep}
-	if p.MAC != nil {
-		want.MACs = append(want.MACs[:len(want.MACs):len(want.MACs)], p.MAC)
-	}
-	return want
-}
-
-// tagged reports whether there are VLANs on a device.
-func tagged(cfg *config.Config, p *config.Port) bool {
-	return len(router.VLANs(cfg, cfg.Port(p.Name))) > 0
-}
-
-// plain reports whether no interface stands behind a device: it is a VALE port
-// or an end of a pipe.
-func plain(p *config.Port) bool { return strings.ContainsAny(p.Name, ":{}") }
 
 // threads adds what is known of workers to f.
 func threads(f *report.Facts, cfg *config.Config, plan dataplane.Plan, at router.Placement) {
@@ -48,34 +29,34 @@ func foresee(cfg *config.Config, sys nic.System) *report.Facts {
 	devices := cfg.Devices()
 	f := &report.Facts{Tools: tools}
 	refuse := func(port string, err error) { f.Refused = append(f.Refused, report.Refusal{Port: port, Err: err}) }
-	kinds := make([]int, len(devices))
 	rings := make([]dataplane.Rings, len(devices))
 	hosts := make([]bool, len(devices))
 	var probed []*dataplane.Port
 	for i := range devices {
 		p := &devices[i]
-		q := report.Port{Place: p.Pos.String(), Plain: plain(p), MTU: p.MTU, VLANs: tagged(cfg, p)}
-		var err error
-		if kinds[i], err = choose(p); err != nil {
+		q := report.Port{Place: p.Pos.String(), Plain: router.Plain(p), MTU: p.MTU, VLANs: router.Tagged(cfg, p)}
+		kind, err := choose(p)
+		if err != nil {
 			refuse(p.Name, err)
 			continue
 		}
-		q.Backend = backends[kinds[i]].name
-		hosts[i] = p.Host && backends[kinds[i]].hosts(p.Name)
+		b := &backends[kind]
+		q.Backend = b.Name
+		hosts[i] = p.Host && b.Hosts(p.Name)
 		q.Host = p.Host && !q.Plain
 		if !q.Plain {
 			if q.Info, err = sys.Info(p.Name); err != nil {
 				refuse(p.Name, coded{exUnavailable, fmt.Errorf("%v: %w", p.Pos, err)})
 				continue
 			}
-			want := purpose(cfg, p, kinds[i])
+			want := b.Purpose(cfg, p)
 			s := want.Plan(&q.Info)
 			q.Set, q.Stay = s.Set, s.Stay
 			left, err := nic.Left(sys, "", &q.Info)
 			q.Left, q.Busy = left, errors.Is(err, nic.ErrBusy)
 		}
-		if rings[i], err = backends[kinds[i]].probe(p.Name); err == nil && q.Backend == "netmap" {
-			err = setQueues(p, kinds[i]) // which only compares
+		if rings[i], err = b.Probe(p.Name); err == nil && p.Queues != 0 && b.Netmap {
+			err = b.SetQueues(p.Name, p.Queues) // which only compares
 		} else if err == nil && p.Queues != 0 {
 			rings[i] = dataplane.Rings{RX: p.Queues, TX: p.Queues}
 		}
@@ -106,7 +87,7 @@ func foresee(cfg *config.Config, sys nic.System) *report.Facts {
 	}
 	plan, at, err := router.Plan(cfg, rings, cpus)
 	if err != nil {
-		refuse("", coded{exDataErr, err})
+		refuse("", err)
 		return f
 	}
 	threads(f, cfg, plan, at)
@@ -178,14 +159,14 @@ func buffers(cfg *config.Config, p *config.Port, q *report.Port) (err error) {
 // configuration.
 func (d *daemon) facts(drops bool) *report.Facts {
 	f := &report.Facts{Opened: true}
-	threads(f, d.router.Config(), d.plan, d.at)
-	changes := d.settings.Changes()
-	for i, o := range d.ports {
+	threads(f, d.router.Config(), d.Plan, d.At)
+	changes := d.Settings.Changes()
+	for i, o := range d.Ports {
 		p := &d.router.Config().Ports[d.router.Config().Port(o.Name)]
 		q := report.Port{
-			Info: d.before[i], Place: p.Pos.String(), Plain: plain(p), Backend: o.Backend, Mode: o.Mode, ZeroCopy: o.ZeroCopy, Region: o.Queues[0].Region().Name(),
+			Info: d.Before[i], Place: p.Pos.String(), Plain: router.Plain(p), Backend: o.Backend, Mode: o.Mode, ZeroCopy: o.ZeroCopy, Region: o.Queues[0].Region().Name(),
 			Rings: dataplane.Rings{RX: o.RXRings, TX: o.TXRings}, RXSlots: o.RXSlots, TXSlots: o.TXSlots, BufSize: o.BufSize, MTU: d.router.Forwarder.State().Ports[i].MTU,
-			Host: o.Info.Host, VLANs: tagged(d.router.Config(), p), Owners: d.plan.Ports[i],
+			Host: o.Info.Host, VLANs: router.Tagged(d.router.Config(), p), Owners: d.Plan.Ports[i],
 		}
 		q.Name, q.MAC, q.Driver = o.Name, o.MAC, o.Driver
 		kernelBeside(d.router.Config(), drops, p, &q)

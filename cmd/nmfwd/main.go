@@ -78,6 +78,9 @@ func exitCode(err error) int {
 	if u := (router.Unavailable{}); errors.As(err, &u) {
 		err = coded{exUnavailable, err}
 	}
+	if i := (router.Invalid{}); errors.As(err, &i) {
+		err = coded{exDataErr, err}
+	}
 	switch {
 	case errors.As(err, &s):
 		return s.Code

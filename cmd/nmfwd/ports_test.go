@@ -48,9 +48,10 @@ func TestCardThatComesBackIsSetAgain(t *testing.T) {
 	k.Polls = false
 	card := k.AddCard(netmapfake.Card{Name: port, Interface: netmap.Interface{MAC: mac}})
 	var log bytes.Buffer
+	o := opening(slog.New(slog.NewTextHandler(&log, nil)))
 	ports, err := netmap.Open([]dataplane.PortConfig{{Name: port, Host: true, Owners: dataplane.Owners{RX: []int{0}, TX: []int{0}}}}, netmap.Options{
 		Kernel: k, LockDir: dir,
-		Prepare: func(port string) { takeAgain(settings, port, slog.New(slog.NewTextHandler(&log, nil))) },
+		Prepare: func(port string) { o.TakeAgain(settings, port) },
 	})
 	if err != nil {
 		t.Fatal(err)

@@ -40,7 +40,7 @@ func replay(path string, cfg *config.Config, pcaps []string, log *slog.Logger) e
 	for _, p := range cfg.Devices() {
 		port, err := r.Open(memport.Config{Name: p.Name, MAC: p.MAC, MTU: p.MTU, MinFrame: 60}, files[p.Name].In, files[p.Name].Out)
 		if err != nil {
-			closePorts(ports, log)
+			router.ClosePorts(ports, log)
 			return captureError(err)
 		}
 		if p.MAC == nil {
@@ -49,7 +49,7 @@ func replay(path string, cfg *config.Config, pcaps []string, log *slog.Logger) e
 		if p.Host {
 			host, err := memport.New(r.Region(), memport.Config{Name: p.Name + " host"})
 			if err != nil {
-				closePorts(append(ports, port), log)
+				router.ClosePorts(append(ports, port), log)
 				return err
 			}
 			port.Host, port.Info.Host = host.Queues, true

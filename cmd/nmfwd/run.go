@@ -146,7 +146,7 @@ func loadUntil(ctx context.Context, path string) (*config.Config, error) {
 type daemon struct {
 	path string
 	log  *slog.Logger
-	*devices
+	*router.Devices
 	router *router.Router // nil before it is made
 	socket *show.Server   // nil if it could not be had
 
@@ -171,7 +171,7 @@ func start(path string, cfg *config.Config, log *slog.Logger) (_ *daemon, err er
 	if err := router.HugePages(cfg, fib.HugePages); err != nil {
 		return nil, err
 	}
-	d := &daemon{path: path, log: log, devices: new(devices), started: time.Now(), failed: make(chan error, 2), asked: make(chan reloadRequest)}
+	d := &daemon{path: path, log: log, Devices: &router.Devices{}, started: time.Now(), failed: make(chan error, 2), asked: make(chan reloadRequest)}
 	defer func() {
 		if err != nil {
 			d.stop()
@@ -180,19 +180,19 @@ func start(path string, cfg *config.Config, log *slog.Logger) (_ *daemon, err er
 	if d.socket, err = listenControl(cfg, log); err != nil {
 		return nil, err
 	}
-	opened, err := openPorts(cfg, log)
+	opened, err := router.Open(cfg, opening(log))
 	if err != nil {
 		return nil, err
 	}
-	d.devices = opened
-	if err := checkHost(cfg, d.ports); err != nil {
+	d.Devices = opened
+	if err := checkHost(cfg, d.Ports); err != nil {
 		return nil, err
 	}
-	if err := checkVLANs(cfg, d.ports); err != nil {
+	if err := checkVLANs(cfg, d.Ports); err != nil {
 		return nil, err
 	}
 	drops := drops(cfg) // before the router takes the routes out
-	d.router, err = router.New(cfg, d.ports, router.Options{Workers: d.plan.Workers, At: d.at, System: true, Log: log})
+	d.router, err = router.New(cfg, d.Ports, router.Options{Workers: d.Plan.Workers, At: d.At, System: true, Log: log})
 	if err != nil {
 		return nil, err
 	}
@@ -229,7 +229,7 @@ func start(path string, cfg *config.Config, log *slog.Logger) (_ *daemon, err er
 		})
 	}
 	d.reloads.Start(time.Now())
-	log.Info("forwarding", "workers", d.plan.Workers)
+	log.Info("forwarding", "workers", d.Plan.Workers)
 	d.tasks.Go(func() { d.ready(ctx) })
 	return d, nil
 }
@@ -269,8 +269,8 @@ func (d *daemon) ready(ctx context.Context) {
 
 // waitedFor returns the ports that had a carrier before and have none now.
 func (d *daemon) waitedFor() (names []string) {
-	for i, p := range d.ports {
-		if d.before[i].Carrier && !p.Device.LinkUp() {
+	for i, p := range d.Ports {
+		if d.Before[i].Carrier && !p.Device.LinkUp() {
 			names = append(names, p.Name)
 		}
 	}
@@ -289,7 +289,7 @@ func (d *daemon) stop() {
 	if d.router != nil {
 		d.router.Close()
 	}
-	d.close(d.log)
+	d.Close()
 	if d.socket != nil {
 		if err := d.socket.Close(); err != nil {
 			d.log.Error("control socket not closed", "err", err)
@@ -398,7 +398,7 @@ func (d *daemon) tryReload(ctx context.Context) (_ *config.Config, routes int, e
 // a file says of the rest.
 func (d *daemon) checkPorts(cfg *config.Config) error {
 	var here []*dataplane.Port
-	for _, p := range d.ports {
+	for _, p := range d.Ports {
 		if !d.away(p.Name) {
 			here = append(here, p)
 		} else if err := checkHost(cfg, []*dataplane.Port{p}); err != nil {
@@ -411,10 +411,10 @@ func (d *daemon) checkPorts(cfg *config.Config) error {
 
 // away reports whether the interface of a port is gone, or another one has its name.
 func (d *daemon) away(name string) bool {
-	for i, p := range d.ports {
+	for i, p := range d.Ports {
 		if p.Name == name {
 			now, err := net.InterfaceByName(name)
-			return err != nil || now.Index != d.before[i].Index
+			return err != nil || now.Index != d.Before[i].Index
 		}
 	}
 	return false

@@ -159,13 +159,13 @@ func listenControl(cfg *config.Config, log *slog.Logger) (*show.Server, error) {
 // source is what the control socket shows.
 func (d *daemon) source() show.Source {
 	s := show.Source{
-		Snapshot: d.router.Forwarder.Snapshot, Ports: d.ports, Control: d.router.Control, Counts: d.router.Control.Snapshot, Status: d.status, Reload: d.askReload, Code: exitCode, Sync: d.router.Sync,
+		Snapshot: d.router.Forwarder.Snapshot, Ports: d.Ports, Control: d.router.Control, Counts: d.router.Control.Snapshot, Status: d.status, Reload: d.askReload, Code: exitCode, Sync: d.router.Sync,
 		Failed:  func(err error) { d.log.Error("control socket: clients are not accepted, tried again", "err", err) },
-		Devices: make([]show.Device, len(d.ports)),
+		Devices: make([]show.Device, len(d.Ports)),
 	}
-	for i, p := range d.ports {
-		s.Devices[i].Speed = d.before[i].Speed
-		s.Devices[i].Settings = func() (set, lost string) { return settingsNow(d.settings, p.Name) }
+	for i, p := range d.Ports {
+		s.Devices[i].Speed = d.Before[i].Speed
+		s.Devices[i].Settings = func() (set, lost string) { return settingsNow(d.Settings, p.Name) }
 	}
 	return s
 }

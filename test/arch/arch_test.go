@@ -39,7 +39,7 @@ var may = map[string][]string{
 	"dataplane/netmap/fake": {"dataplane", "wire", "dataplane/netmap", "dataplane/netmap/abi"},
 	"control":               {"arp", "ndp", "fib", "neigh", "dataplane", "wire/icmp", "wire"},
 	"wire/icmp":             {"wire"},
-	"router":                {"config", "control", "dataplane", "dataplane/memport", "fib", "neigh", "system/neighbors", "system/routes", "wire"},
+	"router":                {"config", "control", "dataplane", "dataplane/memport", "fib", "neigh", "system/neighbors", "system/nic", "system/routes", "wire"},
 	"clients":               {},
 	"metrics":               {"clients", "control", "dataplane", "fib", "neigh", "wire/icmp"},
 	"system/routes":         {"fib"},
