@@ -9,6 +9,8 @@ import (
 	"strings"
 	"testing"
 
+	"nmfwd/test/frame"
+
 	"github.com/gopacket/gopacket"
 	"github.com/gopacket/gopacket/layers"
 
@@ -34,16 +36,7 @@ const (
 	reply   = "0001 0800 06 04 0002"
 )
 
-func unhex(t testing.TB, parts ...string) []byte {
-	t.Helper()
-	b, err := hex.DecodeString(strings.ReplaceAll(strings.Join(parts, ""), " ", ""))
-	if err != nil {
-		t.Fatal(err)
-	}
-	return b
-}
-
-func mac(t testing.TB, s string) wire.MAC { return wire.MACOf(unhex(t, s)) }
+func mac(t testing.TB, s string) wire.MAC { return wire.MACOf(frame.Hex(t, s)) }
 
 func TestValid(t *testing.T) {
 	ok := request + gatewayMAC + gateway + zeroMAC + own
@@ -86,7 +79,7 @@ func TestValid(t *testing.T) {
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
-			if got := Packet(unhex(t, tt.packet)).Valid(); got != tt.want {
+			if got := Packet(frame.Hex(t, tt.packet)).Valid(); got != tt.want {
 				t.Errorf("got %t, want %t", got, tt.want)
 			}
 		})
@@ -94,7 +87,7 @@ func TestValid(t *testing.T) {
 }
 
 func TestAccessors(t *testing.T) {
-	p := Packet(unhex(t, reply, gatewayMAC, gateway, portMAC, own))
+	p := Packet(frame.Hex(t, reply, gatewayMAC, gateway, portMAC, own))
 	if got := p.Op(); got != OpReply {
 		t.Errorf("op: got %d, want %d", got, OpReply)
 	}
@@ -140,7 +133,7 @@ func TestEncode(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			b := slices.Clone(dirty)
 			n := tt.put(b)
-			if want := unhex(t, tt.want); !bytes.Equal(b[:n], want) {
+			if want := frame.Hex(t, tt.want); !bytes.Equal(b[:n], want) {
 				t.Errorf("got  %x\nwant %x", b[:n], want)
 			}
 			if n != FrameLen || !bytes.Equal(b[n:], dirty[n:]) {
@@ -226,11 +219,11 @@ func TestHandle(t *testing.T) {
 			tab, port := newTable(t)
 			port.Host = tt.host
 			before := tab.All()
-			in := unhex(t, tt.frame)
+			in := frame.Hex(t, tt.frame)
 			kept := slices.Clone(in)
 			var out [FrameLen]byte
 			n, c := Handle(0, tab, port, in, out[:])
-			if want := unhex(t, tt.want); !bytes.Equal(out[:n], want) {
+			if want := frame.Hex(t, tt.want); !bytes.Equal(out[:n], want) {
 				t.Errorf("answer:\ngot  %x\nwant %x", out[:n], want)
 			}
 			if c != tt.conflict {
@@ -292,15 +285,15 @@ func TestLearns(t *testing.T) {
 			t.Run(tt.name+", "+state, func(t *testing.T) {
 				tab, port := newTable(t)
 				port.Nets = []netip.Prefix{netip.MustParsePrefix("198.18.0.0/24")}
-				k := neigh.Key{Port: 1, Addr: netip.AddrFrom4([4]byte(unhex(t, host)))}
+				k := neigh.Key{Port: 1, Addr: netip.AddrFrom4([4]byte(frame.Hex(t, host)))}
 				if i > 0 {
 					tab.Use(0, k)
 				}
 				var out [FrameLen]byte
 				if i > 1 {
-					Handle(0, tab, port, unhex(t, portMAC, old, "0806", reply, old, host, portMAC, own), out[:])
+					Handle(0, tab, port, frame.Hex(t, portMAC, old, "0806", reply, old, host, portMAC, own), out[:])
 				}
-				Handle(0, tab, port, unhex(t, tt.frame), out[:])
+				Handle(0, tab, port, frame.Hex(t, tt.frame), out[:])
 				got := ""
 				for _, e := range tab.All() {
 					if e.State != neigh.Static {
@@ -318,7 +311,7 @@ func TestLearns(t *testing.T) {
 
 func TestHandleAllocatesNothing(t *testing.T) {
 	tab, port := newTable(t)
-	in := unhex(t, broadcast, otherMAC, "0806", request, otherMAC, gateway, zeroMAC, own)
+	in := frame.Hex(t, broadcast, otherMAC, "0806", request, otherMAC, gateway, zeroMAC, own)
 	var out [FrameLen]byte
 	if n := testing.AllocsPerRun(100, func() { Handle(0, tab, port, in, out[:]) }); n != 0 {
 		t.Errorf("got %v allocations per frame, want 0", n)
@@ -328,16 +321,16 @@ func TestHandleAllocatesNothing(t *testing.T) {
 // FuzzHandle checks the gate against gopacket's decoder and that the answer to
 // any frame is a valid one to its sender.
 func FuzzHandle(f *testing.F) {
-	f.Add(unhex(f, broadcast, gatewayMAC, "0806", request, gatewayMAC, gateway, zeroMAC, own))
-	f.Add(unhex(f, broadcast, otherMAC, "0806", request, otherMAC, none, zeroMAC, own))
-	f.Add(unhex(f, portMAC, otherMAC, "0806", reply, otherMAC, gateway, portMAC, own))
-	f.Add(unhex(f, broadcast, otherMAC, "0806", request, otherMAC, own, zeroMAC, own, "0000"))
+	f.Add(frame.Hex(f, broadcast, gatewayMAC, "0806", request, gatewayMAC, gateway, zeroMAC, own))
+	f.Add(frame.Hex(f, broadcast, otherMAC, "0806", request, otherMAC, none, zeroMAC, own))
+	f.Add(frame.Hex(f, portMAC, otherMAC, "0806", reply, otherMAC, gateway, portMAC, own))
+	f.Add(frame.Hex(f, broadcast, otherMAC, "0806", request, otherMAC, own, zeroMAC, own, "0000"))
 	f.Add([]byte{})
 	tab, port := newTable(f)
 	before := tab.All()
-	f.Fuzz(func(t *testing.T, frame []byte) {
+	f.Fuzz(func(t *testing.T, sent []byte) {
 		var out [FrameLen]byte
-		n, c := Handle(0, tab, port, frame, out[:])
+		n, c := Handle(0, tab, port, sent, out[:])
 		if !slices.Equal(tab.All(), before) {
 			t.Fatalf("the frame changed the table to %v", tab.All())
 		}
@@ -346,7 +339,7 @@ func FuzzHandle(f *testing.F) {
 		}
 		var eth layers.Ethernet
 		var in, re layers.ARP
-		if err := eth.DecodeFromBytes(frame, gopacket.NilDecodeFeedback); err != nil {
+		if err := eth.DecodeFromBytes(sent, gopacket.NilDecodeFeedback); err != nil {
 			t.Fatal(err)
 		}
 		if err := in.DecodeFromBytes(eth.Payload, gopacket.NilDecodeFeedback); err != nil {
@@ -367,10 +360,10 @@ func FuzzHandle(f *testing.F) {
 		}
 		ownIP := net.IP{198, 18, 0, 205}
 		if in.Operation != layers.ARPRequest || !ownIP.Equal(in.DstProtAddress) || re.Operation != layers.ARPReply ||
-			!ownIP.Equal(re.SourceProtAddress) || !bytes.Equal(re.SourceHwAddress, unhex(t, portMAC)) ||
+			!ownIP.Equal(re.SourceProtAddress) || !bytes.Equal(re.SourceHwAddress, frame.Hex(t, portMAC)) ||
 			!bytes.Equal(re.DstProtAddress, in.SourceProtAddress) || !bytes.Equal(re.DstHwAddress, in.SourceHwAddress) ||
 			!bytes.Equal(out[:6], in.SourceHwAddress) {
-			t.Fatalf("%x was answered with %x", frame, out[:n])
+			t.Fatalf("%x was answered with %x", sent, out[:n])
 		}
 	})
 }

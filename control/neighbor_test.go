@@ -9,6 +9,8 @@ import (
 	"testing"
 	"time"
 
+	"nmfwd/test/frame"
+
 	"nmfwd/arp"
 	"nmfwd/dataplane"
 	"nmfwd/dataplane/memport"
@@ -122,21 +124,13 @@ func describe(f []byte) string {
 func packetTo(dst string, n byte) []byte { return packetFrom("198.18.10.1", dst, n) }
 
 func packetFrom(src, dst string, n byte) []byte {
-	b := make([]byte, 64)
 	d := netip.MustParseAddr(dst)
 	if d.Is4() {
-		wire.PutEthernet(b, macA, g1, wire.TypeIPv4)
-		ip := b[wire.EthernetLen:]
-		copy(ip, []byte{0x45, 0, 0, 50, 0, 0, 0, 0, 64, wire.ProtoUDP})
-		s := netip.MustParseAddr(src).As4()
-		a := d.As4()
-		copy(ip[12:], s[:])
-		copy(ip[16:], a[:])
-		sum := wire.Checksum(ip[:wire.IPv4Len])
-		ip[10], ip[11] = byte(sum>>8), byte(sum)
-		ip[wire.IPv4Len] = n
+		b := frame.UDP4(macA, g1, netip.MustParseAddr(src), d, 64, 64)
+		b[wire.EthernetLen+wire.IPv4Len] = n
 		return b
 	}
+	b := make([]byte, 64)
 	wire.PutEthernet(b, macA, g1, wire.TypeIPv6)
 	ip := b[wire.EthernetLen:]
 	copy(ip, []byte{0x60, 0, 0, 0, 0, 10, 59, 64})

@@ -12,6 +12,8 @@ import (
 	"testing"
 	"time"
 
+	"nmfwd/test/race"
+
 	"nmfwd/dataplane"
 	"nmfwd/dataplane/memport"
 	"nmfwd/fib"
@@ -262,7 +264,7 @@ func checkFlows(t *testing.T, b *memport.Port, queues int, seq map[int]uint32) {
 
 // TestStepAllocates is case X28: nothing is allocated, whatever a packet's end is.
 func TestStepAllocates(t *testing.T) {
-	if raceEnabled {
+	if race.Enabled {
 		t.Skip("the race detector allocates")
 	}
 	region := memport.NewRegion("test", 1200, memport.Stride)

@@ -16,7 +16,17 @@ import (
 	"testing"
 
 	"nmfwd/bench/routes"
+	"nmfwd/test/race"
 )
+
+// scaled returns how much a test does: less under the race detector, which
+// makes the walks over whole tables slow.
+func scaled(n, underRace int) int {
+	if race.Enabled {
+		return underRace
+	}
+	return n
+}
 
 func pfx(s string) netip.Prefix { return netip.MustParsePrefix(s) }
 func ip(s string) netip.Addr    { return netip.MustParseAddr(s) }

@@ -10,6 +10,8 @@ import (
 	"strings"
 	"testing"
 
+	"nmfwd/test/frame"
+
 	"github.com/gopacket/gopacket"
 	"github.com/gopacket/gopacket/layers"
 
@@ -46,16 +48,7 @@ const (
 
 var addr = netip.MustParseAddr
 
-func unhex(t testing.TB, s string) []byte {
-	t.Helper()
-	b, err := hex.DecodeString(strings.ReplaceAll(s, " ", ""))
-	if err != nil {
-		t.Fatal(err)
-	}
-	return b
-}
-
-func mac(t testing.TB, s string) wire.MAC { return wire.MACOf(unhex(t, s)) }
+func mac(t testing.TB, s string) wire.MAC { return wire.MACOf(frame.Hex(t, s)) }
 
 // A spec describes a frame; zero values stand for what is usual.
 type spec struct {
@@ -78,7 +71,7 @@ type spec struct {
 // frame builds the frame with a checksum of its own (RFC 8200, 8.1).
 func (s spec) frame(t testing.TB) []byte {
 	src, dst, target := addr(s.src).As16(), addr(s.dst).As16(), addr(s.target).As16()
-	msg := slices.Concat([]byte{s.typ, s.code, 0, 0, s.flags, 0, 0, 0}, target[:], unhex(t, s.options))
+	msg := slices.Concat([]byte{s.typ, s.code, 0, 0, s.flags, 0, 0, 0}, target[:], frame.Hex(t, s.options))
 	msg = msg[:len(msg)-s.cut]
 	if len(msg) >= 4 {
 		sum := 0
@@ -91,7 +84,7 @@ func (s spec) frame(t testing.TB) []byte {
 		}
 		binary.BigEndian.PutUint16(msg[2:], ^uint16(sum)^s.checksumFlip)
 	}
-	before := unhex(t, s.before)
+	before := frame.Hex(t, s.before)
 	orElse := func(v, usual uint8) uint8 {
 		if v == 0 {
 			return usual
@@ -102,9 +95,9 @@ func (s spec) frame(t testing.TB) []byte {
 	if etherType == 0 {
 		etherType = 0x86dd
 	}
-	f := slices.Concat(unhex(t, s.to), unhex(t, s.from), []byte{byte(etherType >> 8), byte(etherType)},
+	f := slices.Concat(frame.Hex(t, s.to), frame.Hex(t, s.from), []byte{byte(etherType >> 8), byte(etherType)},
 		[]byte{0x60, 0, 0, 0, 0, byte(len(before) + len(msg)), orElse(s.next, 58), orElse(s.hopLimit, 255)},
-		src[:], dst[:], before, msg, unhex(t, s.trailer))
+		src[:], dst[:], before, msg, frame.Hex(t, s.trailer))
 	return f[:len(f)-s.short]
 }
 
@@ -303,7 +296,7 @@ func TestEncode(t *testing.T) {
 
 // TestEncodePeer compares what is written with gopacket's own encoding.
 func TestEncodePeer(t *testing.T) {
-	eth := &layers.Ethernet{SrcMAC: unhex(t, portMAC), DstMAC: unhex(t, gatewayMAC), EthernetType: layers.EthernetTypeIPv6}
+	eth := &layers.Ethernet{SrcMAC: frame.Hex(t, portMAC), DstMAC: frame.Hex(t, gatewayMAC), EthernetType: layers.EthernetTypeIPv6}
 	ip := &layers.IPv6{Version: 6, NextHeader: layers.IPProtocolICMPv6, HopLimit: 255, SrcIP: net.ParseIP(own), DstIP: net.ParseIP(gateway)}
 	icmp := &layers.ICMPv6{TypeCode: layers.CreateICMPv6TypeCode(layers.ICMPv6TypeNeighborAdvertisement, 0)}
 	if err := icmp.SetNetworkLayerForChecksum(ip); err != nil {
@@ -313,7 +306,7 @@ func TestEncodePeer(t *testing.T) {
 	err := gopacket.SerializeLayers(buf, gopacket.SerializeOptions{FixLengths: true, ComputeChecksums: true}, eth, ip, icmp,
 		&layers.ICMPv6NeighborAdvertisement{
 			Flags: 0xe0, TargetAddress: net.ParseIP(own),
-			Options: layers.ICMPv6Options{{Type: layers.ICMPv6OptTargetAddress, Data: unhex(t, portMAC)}},
+			Options: layers.ICMPv6Options{{Type: layers.ICMPv6OptTargetAddress, Data: frame.Hex(t, portMAC)}},
 		})
 	if err != nil {
 		t.Fatal(err)

@@ -2,14 +2,19 @@ package main
 
 import (
 	"bytes"
-	"encoding/binary"
 	"errors"
 	"fmt"
+	"net/netip"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
+
+	"nmfwd/pcap"
+	"nmfwd/test/frame"
+	"nmfwd/wire"
 )
 
 // TestMain lets the test binary be the command: tests run it as a user would.
@@ -76,7 +81,7 @@ func TestExitCodes(t *testing.T) {
 		{"addresses of no host", []string{"-c", write(t, "kernel.conf", "port m0 addr kernel\nport m1 addr kernel\n"), "--pcap", "m0=" + good + ":"}, 65, "kernel.conf:2:1: port m1: addr kernel"},
 		{"routes of no system", []string{"-c", write(t, "pcap.conf", lab+"option routes kernel\n"), "--pcap", "netmap:igb1=" + good + ":"}, 65, "pcap.conf:6:1: option routes kernel means nothing with --pcap"},
 		{"addresses of no such port", []string{"-c", write(t, "kernel.conf", "port nosuchport0 addr kernel\n")}, 69, "kernel.conf:1:1: addresses of port nosuchport0: route ip+net: no such network interface"},
-		{"capture that ends early", []string{"-c", good, "--pcap", "netmap:igb1=" + write(t, "cut.pcap", capture(frame(19, 64))[:60]) + ":"}, 65, "cut.pcap: unexpected EOF"},
+		{"capture that ends early", []string{"-c", good, "--pcap", "netmap:igb1=" + write(t, "cut.pcap", capture(udp(19, 64))[:60]) + ":"}, 65, "cut.pcap: unexpected EOF"},
 		{"capture for a port that is not there", []string{"-c", good, "--pcap", "igb9=:"}, 64, "igb9"},
 		{"capture that is not there", []string{"-c", good, "--pcap", "igb1=" + good + ".pcap:"}, 66, ".pcap"},
 		{"capture that is none", []string{"-c", good, "--pcap", "igb1=" + good + ":"}, 65, "routes.conf: no capture file"},
@@ -113,34 +118,22 @@ func TestMessages(t *testing.T) {
 // capture returns a pcap file of the frames.
 func capture(frames ...[]byte) string {
 	var b bytes.Buffer
-	le := binary.LittleEndian
-	b.Write(le.AppendUint32(le.AppendUint32(le.AppendUint64(le.AppendUint16(le.AppendUint16(le.AppendUint32(nil, 0xa1b2c3d4), 2), 4), 0), 65535), 1))
+	w := pcap.NewWriter(&b)
 	for _, f := range frames {
-		for _, v := range []int{1, 0, len(f), len(f)} {
-			b.Write(le.AppendUint32(nil, uint32(v)))
-		}
-		b.Write(f)
+		w.Write(time.Unix(1, 0), f)
 	}
+	w.Flush()
 	return b.String()
 }
 
-// frame is 198.18.10.1 -> dst, UDP, to igb1.
-func frame(dst byte, ttl byte) []byte {
-	b := make([]byte, 60)
-	copy(b, []byte{0, 0x0d, 0xb9, 0x41, 0xca, 0x3d, 0, 0x1b, 0x21, 0xc4, 0x95, 0x7a, 8, 0, 0x45, 0, 0, 46})
-	b[22], b[23] = ttl, 17
-	copy(b[26:], []byte{198, 18, 10, 1, 198, dst, 10, 1})
-	s := uint32(0)
-	for i := 14; i < 34; i += 2 {
-		s += uint32(binary.BigEndian.Uint16(b[i:]))
-	}
-	s = s&0xffff + s>>16
-	binary.BigEndian.PutUint16(b[24:], ^uint16(s+s>>16))
-	return b
+// udp is 198.18.10.1 -> dst, UDP, to igb1.
+func udp(dst byte, ttl byte) []byte {
+	to, from := wire.MACOf([]byte{0, 0x0d, 0xb9, 0x41, 0xca, 0x3d}), wire.MACOf([]byte{0, 0x1b, 0x21, 0xc4, 0x95, 0x7a})
+	return frame.UDP4(to, from, netip.AddrFrom4([4]byte{198, 18, 10, 1}), netip.AddrFrom4([4]byte{198, dst, 10, 1}), ttl, 60)
 }
 
 func TestReplay(t *testing.T) {
-	in := write(t, "in.pcap", capture(frame(19, 64), frame(19, 1), frame(20, 64)))
+	in := write(t, "in.pcap", capture(udp(19, 64), udp(19, 1), udp(20, 64)))
 	out := filepath.Join(t.TempDir(), "out.pcap")
 	stdout, stderr, code := nmfwd(t, "-c", write(t, "routes.conf", lab), "--pcap", "igb1="+in+":", "--pcap", "igb2=:"+out)
 	if code != 0 {
@@ -166,7 +159,7 @@ func TestReplay(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	f := frame(19, 63)
+	f := udp(19, 63)
 	copy(f, []byte{0, 0x1b, 0x21, 0xc4, 0x95, 0x7b, 0, 0x0d, 0xb9, 0x41, 0xca, 0x3e})
 	if len(sent) != 24+16+60 || !bytes.Equal(sent[40:], f) {
 		t.Errorf("got a capture of %d bytes, % x; want one frame, % x", len(sent), sent, f)
@@ -176,7 +169,7 @@ func TestReplay(t *testing.T) {
 // TestReplayOverwritesNothing: an output that is a file which the replay needs is
 // refused before any file is touched.
 func TestReplayOverwritesNothing(t *testing.T) {
-	text := capture(frame(19, 64))
+	text := capture(udp(19, 64))
 	for _, c := range []struct {
 		name   string
 		p1, p2 string // %s is the folder

@@ -21,6 +21,8 @@ import (
 	"testing"
 	"time"
 
+	"nmfwd/test/frame"
+
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 
@@ -555,7 +557,7 @@ func TestHost(t *testing.T) {
 	var kept [2][][]byte
 	for q, n := range [2]int{7, 13} {
 		for range n {
-			kept[q] = append(kept[q], parseHex(t, fromG1(macAA, "88b5", pad+pad+pad)))
+			kept[q] = append(kept[q], frame.Hex(t, fromG1(macAA, "88b5", pad+pad+pad)))
 		}
 		gen.write(q, kept[q]...)
 		gen.write(q, numbered(macIgb1, q, 5, 60)...)
@@ -574,7 +576,7 @@ func TestHost(t *testing.T) {
 	if err := ports[0].Device.(dataplane.AddressFilter).SetAddrs(nil); err != nil {
 		t.Fatal(err)
 	}
-	f := parseHex(t, v4("c61200cd"))
+	f := frame.Hex(t, v4("c61200cd"))
 	gen.write(1, f)
 	same(t, take(t, &ports[0].Queues[1], 1), [][]byte{f})
 }
@@ -586,7 +588,7 @@ func TestNoHost(t *testing.T) {
 	gen := newWire(t, l.gen, "g0")
 	var want [][]byte
 	for _, v := range verdicts {
-		want = append(want, parseHex(t, v.frame))
+		want = append(want, frame.Hex(t, v.frame))
 	}
 	gen.write(1, want...)
 	same(t, take(t, &ports[0].Queues[1], len(want)), want)

@@ -7,9 +7,10 @@ import (
 	"math/rand/v2"
 	"net"
 	"net/netip"
-	"strings"
 	"testing"
 	"time"
+
+	"nmfwd/test/frame"
 
 	"github.com/cilium/ebpf"
 	"golang.org/x/sys/unix"
@@ -134,18 +135,9 @@ var verdicts = []struct {
 	{"ethernet header only", fromG1(macAA, "0800", ""), xdpRedirect},
 }
 
-func parseHex(t testing.TB, s string) []byte {
-	t.Helper()
-	b, err := hex.DecodeString(strings.ReplaceAll(s, " ", ""))
-	if err != nil {
-		t.Fatal(err)
-	}
-	return b
-}
-
 func parseMAC(t testing.TB, s string) net.HardwareAddr {
 	t.Helper()
-	return net.HardwareAddr(parseHex(t, s))
+	return net.HardwareAddr(frame.Hex(t, s))
 }
 
 var ownAddrs = []netip.Addr{
@@ -192,7 +184,7 @@ func TestProgramHost(t *testing.T) {
 	p := loadProgram(t, true)
 	for _, test := range verdicts {
 		t.Run(test.name, func(t *testing.T) {
-			frame := parseHex(t, test.frame)
+			frame := frame.Hex(t, test.frame)
 			packets, bytes, err := p.counters(0)
 			if err != nil {
 				t.Fatal(err)
@@ -219,7 +211,7 @@ func TestProgramNoHost(t *testing.T) {
 	p := loadProgram(t, false)
 	for _, test := range verdicts {
 		t.Run(test.name, func(t *testing.T) {
-			if got := run(t, p, parseHex(t, test.frame)); got != xdpRedirect {
+			if got := run(t, p, frame.Hex(t, test.frame)); got != xdpRedirect {
 				t.Errorf("verdict %d, want %d", got, xdpRedirect)
 			}
 		})
@@ -235,7 +227,7 @@ func TestProgramWithoutSocket(t *testing.T) {
 		if err := p.xsks.Delete(uint32(0)); err != nil {
 			t.Fatal(err)
 		}
-		frame := parseHex(t, v4(routed4))
+		frame := frame.Hex(t, v4(routed4))
 		if got := run(t, p, frame); got != xdpPass {
 			t.Errorf("host %t: verdict %d, want %d", host, got, xdpPass)
 		}
@@ -273,11 +265,11 @@ func TestProgramRoutes(t *testing.T) {
 		for want, addrs := range map[uint32][]string{xdpPass: step.pass, xdpRedirect: step.rest} {
 			for _, a := range addrs {
 				dst := netip.MustParseAddr(a)
-				frame := v6(hex.EncodeToString(dst.AsSlice()))
+				packet := v6(hex.EncodeToString(dst.AsSlice()))
 				if dst.Is4() {
-					frame = v4(hex.EncodeToString(dst.AsSlice()))
+					packet = v4(hex.EncodeToString(dst.AsSlice()))
 				}
-				if got := run(t, p, parseHex(t, frame)); got != want {
+				if got := run(t, p, frame.Hex(t, packet)); got != want {
 					t.Errorf("%s: to %s: verdict %d, want %d", step.name, a, got, want)
 				}
 			}
@@ -288,11 +280,11 @@ func TestProgramRoutes(t *testing.T) {
 // passes reports whether the program leaves a packet to dst to the host.
 func (p *program) passes(t *testing.T, dst netip.Addr) bool {
 	t.Helper()
-	frame := v6(hex.EncodeToString(dst.AsSlice()))
+	packet := v6(hex.EncodeToString(dst.AsSlice()))
 	if dst.Is4() {
-		frame = v4(hex.EncodeToString(dst.AsSlice()))
+		packet = v4(hex.EncodeToString(dst.AsSlice()))
 	}
-	return run(t, p, parseHex(t, frame)) == xdpPass
+	return run(t, p, frame.Hex(t, packet)) == xdpPass
 }
 
 // TestProgramRoutesFull: what a full map has no place for goes to the host, whatever
@@ -451,14 +443,14 @@ func TestProgramSetAddrs(t *testing.T) {
 		{"ipv6 removed", old6, xdpRedirect},
 		{"ipv6 added", fresh6, xdpPass},
 	} {
-		if got := run(t, p, parseHex(t, test.frame)); got != test.want {
+		if got := run(t, p, frame.Hex(t, test.frame)); got != test.want {
 			t.Errorf("%s: verdict %d, want %d", test.name, got, test.want)
 		}
 	}
 	if err := p.setAddrs(nil); err != nil {
 		t.Fatal(err)
 	}
-	if got := run(t, p, parseHex(t, fresh)); got != xdpRedirect {
+	if got := run(t, p, frame.Hex(t, fresh)); got != xdpRedirect {
 		t.Errorf("no addresses: verdict %d, want %d", got, xdpRedirect)
 	}
 }
@@ -483,7 +475,7 @@ func FuzzProgram(f *testing.F) {
 		f.Fatal(err)
 	}
 	for _, v := range verdicts {
-		f.Add(parseHex(f, v.frame))
+		f.Add(frame.Hex(f, v.frame))
 	}
 	f.Fuzz(func(t *testing.T, frame []byte) {
 		if len(frame) < 14 || len(frame) > 1500 {

@@ -14,6 +14,8 @@ import (
 	"testing"
 	"time"
 
+	"nmfwd/test/race"
+
 	"golang.org/x/sys/unix"
 
 	"nmfwd/dataplane"
@@ -1327,7 +1329,7 @@ func TestReleaseTooMany(t *testing.T) {
 
 // TestAllocs forwards without allocating.
 func TestAllocs(t *testing.T) {
-	if raceEnabled {
+	if race.Enabled {
 		t.Skip("the race detector allocates")
 	}
 	r, c := newRig(t, fake.Card{})

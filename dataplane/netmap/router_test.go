@@ -11,6 +11,8 @@ import (
 	"testing"
 	"time"
 
+	"nmfwd/test/race"
+
 	"nmfwd/dataplane"
 	"nmfwd/dataplane/netmap"
 	"nmfwd/dataplane/netmap/fake"
@@ -527,7 +529,7 @@ func TestNoRegistration(t *testing.T) {
 func TestHairpin(t *testing.T) {
 	l := newLab(t, 1, true, false, fake.Card{RXSlots: 256, TXSlots: 256}, fake.Card{})
 	n := 1_000_000
-	if testing.Short() || raceEnabled {
+	if testing.Short() || race.Enabled {
 		n = 50_000
 	}
 	b := l.packet(0, 0, 66)
@@ -591,7 +593,7 @@ func TestMix(t *testing.T) {
 	switch {
 	case soak:
 		n = 1_000_000_000
-	case testing.Short() || raceEnabled:
+	case testing.Short() || race.Enabled:
 		n = 20_000
 	}
 	for k := range n {

@@ -8,6 +8,8 @@ import (
 	"testing"
 	"time"
 
+	"nmfwd/test/race"
+
 	"nmfwd/dataplane"
 	"nmfwd/dataplane/netmap"
 	"nmfwd/dataplane/netmap/fake"
@@ -22,7 +24,7 @@ func span(long time.Duration) time.Duration {
 	switch {
 	case soak:
 		return long
-	case testing.Short() || raceEnabled:
+	case testing.Short() || race.Enabled:
 		return 2 * time.Second
 	}
 	return 20 * time.Second
@@ -91,7 +93,7 @@ func TestCycles(t *testing.T) {
 	switch {
 	case soak:
 		n = 10_000
-	case testing.Short() || raceEnabled:
+	case testing.Short() || race.Enabled:
 		n = 50
 	}
 	for range n {

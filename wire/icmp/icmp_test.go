@@ -3,10 +3,10 @@ package icmp
 import (
 	"bytes"
 	"encoding/binary"
-	"encoding/hex"
 	"net/netip"
-	"strings"
 	"testing"
+
+	"nmfwd/test/frame"
 
 	"github.com/gopacket/gopacket"
 	"github.com/gopacket/gopacket/layers"
@@ -64,15 +64,6 @@ func datagram(n int) []byte {
 	return d
 }
 
-func unhex(t *testing.T, s string) []byte {
-	t.Helper()
-	b, err := hex.DecodeString(strings.ReplaceAll(s, " ", ""))
-	if err != nil {
-		t.Fatal(err)
-	}
-	return b
-}
-
 func build(e Error, p []byte) []byte {
 	src := router4
 	if p[0]>>4 == 6 {
@@ -120,7 +111,7 @@ type goldenError struct {
 
 func TestGolden(t *testing.T) {
 	for _, c := range golden() {
-		got, want := build(c.e, c.p), unhex(t, c.want)
+		got, want := build(c.e, c.p), frame.Hex(t, c.want)
 		if !bytes.Equal(got, want) {
 			t.Errorf("%s: got\n% x, want\n% x", c.name, got, want)
 		}
@@ -391,7 +382,7 @@ func TestReply(t *testing.T) {
 	} {
 		b := bytes.Repeat([]byte{0xee}, len(c.p))
 		n, why := Reply(b, c.p, destination(c.p), 0x1234, 0x01020304)
-		if why != c.why || !bytes.Equal(b[:n], unhex(t, c.want)) {
+		if why != c.why || !bytes.Equal(b[:n], frame.Hex(t, c.want)) {
 			t.Errorf("%s: got %q, % x, want %q, %s", c.name, why, b[:n], c.why, c.want)
 		}
 		if n > 0 {
@@ -427,10 +418,10 @@ func TestReplyOptions(t *testing.T) {
 		{"both", "070704000000004408050000000000", "070708c6130a014408090001020304" + "00"},
 		{"security", "820b00000000000000000000", ""},
 	} {
-		o := unhex(t, c.options)
+		o := frame.Hex(t, c.options)
 		b := bytes.Repeat([]byte{0xee}, 44)
 		n := replyOptions(b, o, [4]byte{198, 19, 10, 1}, 0x01020304)
-		if !bytes.Equal(b[:n], unhex(t, c.want)) {
+		if !bytes.Equal(b[:n], frame.Hex(t, c.want)) {
 			t.Errorf("%s: got % x, want %s", c.name, b[:n], c.want)
 		}
 	}

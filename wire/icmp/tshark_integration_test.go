@@ -13,6 +13,8 @@ import (
 	"testing"
 	"time"
 
+	"nmfwd/test/frame"
+
 	"github.com/gopacket/gopacket"
 	"github.com/gopacket/gopacket/layers"
 	"github.com/gopacket/gopacket/pcapgo"
@@ -26,7 +28,7 @@ func TestTshark(t *testing.T) {
 	}
 	messages := map[string][]byte{}
 	for _, c := range golden() {
-		messages[c.name] = unhex(t, c.want)
+		messages[c.name] = frame.Hex(t, c.want)
 	}
 	for name, p := range map[string][]byte{
 		"quote of 1500 bytes": packet4(nil, nil, datagram(1480)), "quote of 1500 bytes, v6": packet6(17, nil, datagram(1460)),

@@ -22,6 +22,8 @@ import (
 	"testing"
 	"time"
 
+	"nmfwd/test/frame"
+
 	"golang.org/x/tools/txtar"
 
 	"nmfwd/arp"
@@ -180,15 +182,9 @@ func (l *lab) must(line string) string {
 	return out
 }
 
-// frame is a packet of 198.18.10.1 for dst, to A.
-func frame(dst string, ttl byte) []byte {
-	b := make([]byte, 60)
-	wire.PutEthernet(b, macA, gw, wire.TypeIPv4)
-	copy(b[14:], []byte{0x45, 0, 0, 46, 0, 0, 0, 0, ttl, 17, 0, 0, 198, 18, 10, 1})
-	copy(b[30:], ip(dst).AsSlice())
-	sum := wire.Checksum(b[14:34])
-	b[24], b[25] = byte(sum>>8), byte(sum)
-	return b
+// udp is a packet of 198.18.10.1 for dst, to A.
+func udp(dst string, ttl byte) []byte {
+	return frame.UDP4(macA, gw, ip("198.18.10.1"), ip(dst), ttl, 60)
 }
 
 // pass has the router forward frames that come in by A.
@@ -208,7 +204,7 @@ func (l *lab) pass(frames ...[]byte) {
 // file is its request.
 func TestGolden(t *testing.T) {
 	l := start(t, labSpec(), func(l *lab) {
-		l.pass(frame("198.19.10.1", 64), frame("198.19.10.2", 64), frame("192.0.2.1", 64), frame("224.0.0.5", 64))
+		l.pass(udp("198.19.10.1", 64), udp("198.19.10.2", 64), udp("192.0.2.1", 64), udp("224.0.0.5", 64))
 		var s dataplane.Snapshot // without what control sends by itself
 		l.router.Snapshot(&s)
 		l.source.Snapshot = func(to *dataplane.Snapshot) { *to = s }
@@ -688,7 +684,7 @@ func TestUnused(t *testing.T) {
 	// Packets come until the end, the first ones may be too early.
 	var out string
 	for out == "" {
-		l.pass(frame("198.19.10.1", 64), frame("198.19.200.1", 64), frame("203.0.113.1", 64), frame("203.0.114.1", 64), frame("10.1.0.9", 64), frame("172.16.0.9", 1))
+		l.pass(udp("198.19.10.1", 64), udp("198.19.200.1", 64), udp("203.0.113.1", 64), udp("203.0.114.1", 64), udp("10.1.0.9", 64), udp("172.16.0.9", 1))
 		select {
 		case out = <-answer:
 		case <-time.After(time.Millisecond):

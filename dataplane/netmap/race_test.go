@@ -1,5 +1,0 @@
-//go:build race
-
-package netmap_test
-
-const raceEnabled = true

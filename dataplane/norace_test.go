@@ -1,5 +1,0 @@
-//go:build !race
-
-package dataplane_test
-
-const raceEnabled = false
