@@ -119,7 +119,8 @@ func iperf(t *testing.T, from *netns.Namespace, udp bool, to ...string) (lost ui
 		return 0, err
 	}
 	var r struct {
-		End struct {
+		Error string // as that the server has not done with the test before
+		End   struct {
 			Sum struct { // UDP
 				Bytes       float64
 				Packets     float64
@@ -133,6 +134,9 @@ func iperf(t *testing.T, from *netns.Namespace, udp bool, to ...string) (lost ui
 	}
 	if err := json.Unmarshal([]byte(report), &r); err != nil {
 		t.Fatalf("iperf3: %v: %s", err, report)
+	}
+	if r.Error != "" {
+		return 0, errors.New("iperf3: " + r.Error)
 	}
 	if !udp {
 		t.Logf("%.0f Mbit/s", r.End.SumReceived.BitsPerSecond/1e6)
