@@ -18,6 +18,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 
 	"nmfwd/test/netns"
@@ -53,6 +54,20 @@ func newBox(t *testing.T, lines string) *box {
 		a := netip.MustParsePrefix(fmt.Sprintf("198.%d.0.205/24", 18+i))
 		if err := netns.Join(netns.Port{NS: ns[0], Name: name, Addrs: []netip.Prefix{a}}, netns.Port{NS: ns[1], Name: "peer" + name}); err != nil {
 			t.Fatal(err)
+		}
+	}
+	for _, name := range []string{"lan0", "lan1"} { // the kernel says late that they have a carrier
+		for end := time.Now().Add(patience); ; time.Sleep(time.Millisecond) {
+			p, err := ns[0].Port(name)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if p.OperState == netlink.OperUp {
+				break
+			}
+			if time.Now().After(end) {
+				t.Fatalf("%s is %v", name, p.OperState)
+			}
 		}
 	}
 	return &box{t, ns[0], write(t, "routes.conf", "port lan0 198.18.0.205/24 driver afxdp\nport lan1 198.19.0.205/24 driver afxdp\n"+lines)}
@@ -150,7 +165,7 @@ func TestCheck(t *testing.T) {
 		"nmfwd: ",
 	} {
 		if !strings.Contains(out, want) {
-			t.Errorf("no %q", want)
+			t.Errorf("no %q in\n%s", want, out)
 		}
 	}
 	if code != 0 || !b.strips("lan0") {

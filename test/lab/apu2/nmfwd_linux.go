@@ -36,7 +36,7 @@ func (l *Lab) StartNMFWD(ctx context.Context, program, config string, log io.Wri
 	n := &NMFWD{
 		ns:   l.Router,
 		cmd:  cmd,
-		http: http.Client{Transport: &http.Transport{DialContext: l.Router.Dial, DisableKeepAlives: true}, Timeout: 5 * time.Second},
+		http: http.Client{Transport: &http.Transport{DialContext: l.Router.Dial, DisableKeepAlives: true}, Timeout: 30 * time.Second},
 	}
 	if err := l.Router.Start(cmd); err != nil {
 		return nil, err
@@ -139,13 +139,12 @@ func (n *NMFWD) Signal(s syscall.Signal) error { return n.cmd.Process.Signal(s) 
 // Wait waits for nmfwd to end and returns how it did: nil for exit code 0.
 func (n *NMFWD) Wait(ctx context.Context) error { return n.ns.Wait(ctx, n.cmd) }
 
-// Stop asks nmfwd to end, and returns nil if it does so with code 0 within five
-// seconds.
+// Stop asks nmfwd to end, and returns nil if it does so with code 0 in time.
 func (n *NMFWD) Stop() error {
 	if err := n.Signal(syscall.SIGTERM); err != nil {
 		return fmt.Errorf("apu2: stop nmfwd: %w", err)
 	}
-	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
+	ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
 	defer cancel()
 	if err := n.Wait(ctx); err != nil {
 		return fmt.Errorf("apu2: stop nmfwd: %w", err)
