@@ -52,7 +52,7 @@ enum {
 	COUNTS = C_LIMITED + 2
 };
 
-/* Limits and rings of what is punted: dataplane/state.go, worker.go, ring.go. */
+/* Limits and rings of what is punted: dataplane/state.go, punt.go, ring.go. */
 enum { LIMIT_ERRORS, LIMIT_LOCAL, LIMIT_FRAGMENTS, LIMITS, NO_LIMIT = LIMITS };
 enum { RING_PROTOCOLS, RING_LOCAL, RING_FAULTY, RING_TOO_BIG, RING_UNKNOWN, RINGS };
 enum { PUNT_LEN = 64, UNKNOWN_LEN = 512, UNKNOWN_SOURCES = 64, UNKNOWN_EVERY = 1000000, UNKNOWN_BURST = UNKNOWN_LEN / 2 };
