@@ -39,16 +39,7 @@ func newBox(t *testing.T, lines string) *box {
 	t.Helper()
 	var ns [2]*netns.Namespace
 	for i, name := range []string{"router", "peer"} {
-		n, err := netns.New(name)
-		if err != nil {
-			t.Fatal(err)
-		}
-		t.Cleanup(func() {
-			if err := n.Close(); err != nil {
-				t.Error(err)
-			}
-		})
-		ns[i] = n
+		ns[i] = netns.ForTest(t, name)
 	}
 	for i, name := range []string{"lan0", "lan1"} {
 		a := netip.MustParsePrefix(fmt.Sprintf("198.%d.0.205/24", 18+i))

@@ -73,15 +73,7 @@ func TestUnit(t *testing.T) {
 	}
 	var hosts []*netns.Namespace
 	for i, name := range []string{"up0", "up1"} {
-		h, err := netns.New("host")
-		if err != nil {
-			t.Fatal(err)
-		}
-		t.Cleanup(func() {
-			if err := h.Close(); err != nil {
-				t.Error(err)
-			}
-		})
+		h := netns.ForTest(t, "host")
 		addr := func(last byte) []netip.Prefix {
 			return []netip.Prefix{netip.PrefixFrom(netip.AddrFrom4([4]byte{198, byte(20 + i), 0, last}), 24)}
 		}

@@ -56,15 +56,7 @@ func newLab(t testing.TB, queues, mtu int) *lab {
 		name string
 		ns   **netns.Namespace
 	}{{"gen", &l.gen}, {"router", &l.router}, {"sink", &l.sink}} {
-		ns, err := netns.New(n.name)
-		if err != nil {
-			t.Fatal(err)
-		}
-		t.Cleanup(func() {
-			if err := ns.Close(); err != nil {
-				t.Error(err)
-			}
-		})
+		ns := netns.ForTest(t, n.name)
 		// The kernel sends nothing of its own, so counters are exact.
 		if err := ns.Sysctl("net/ipv6/conf/default/disable_ipv6", "1"); err != nil {
 			t.Fatal(err)

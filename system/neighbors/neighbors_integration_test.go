@@ -40,16 +40,7 @@ func newBed(t *testing.T) *bed {
 	t.Helper()
 	b := &bed{T: t, have: map[neigh.Key]neigh.Update{}}
 	for _, n := range []**netns.Namespace{&b.router, &b.peer} {
-		ns, err := netns.New("neighbors")
-		if err != nil {
-			t.Fatal(err)
-		}
-		t.Cleanup(func() {
-			if err := ns.Close(); err != nil {
-				t.Error(err)
-			}
-		})
-		*n = ns
+		*n = netns.ForTest(t, "neighbors")
 	}
 	for i, name := range []string{"p", "q"} {
 		prefix := func(n byte) []netip.Prefix {

@@ -21,16 +21,7 @@ func lab(t *testing.T) *netns.Namespace {
 	t.Helper()
 	var ns [2]*netns.Namespace
 	for i, name := range []string{"router", "peer"} {
-		n, err := netns.New(name)
-		if err != nil {
-			t.Fatal(err)
-		}
-		t.Cleanup(func() {
-			if err := n.Close(); err != nil {
-				t.Error(err)
-			}
-		})
-		ns[i] = n
+		ns[i] = netns.ForTest(t, name)
 	}
 	if err := netns.Join(netns.Port{NS: ns[0], Name: "lan0", MAC: own, Queues: 2, MTU: 1400}, netns.Port{NS: ns[1], Name: "peer0"}); err != nil {
 		t.Fatal(err)

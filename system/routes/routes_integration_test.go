@@ -36,16 +36,7 @@ func newBed(t *testing.T) *bed {
 	t.Helper()
 	b := &bed{T: t, have: mirror{}, listed: make(chan Report, 1000)}
 	for _, n := range []**netns.Namespace{&b.router, &b.peer} {
-		ns, err := netns.New("routes")
-		if err != nil {
-			t.Fatal(err)
-		}
-		t.Cleanup(func() {
-			if err := ns.Close(); err != nil {
-				t.Error(err)
-			}
-		})
-		*n = ns
+		*n = netns.ForTest(t, "routes")
 	}
 	// In this order: hops are in that of their interfaces.
 	for _, port := range []struct {

@@ -105,15 +105,7 @@ func newXDP(t *testing.T, text string) *xdp {
 
 func namespace(t *testing.T, name string) *netns.Namespace {
 	t.Helper()
-	ns, err := netns.New(name)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		if err := ns.Close(); err != nil {
-			t.Error(err)
-		}
-	})
+	ns := netns.ForTest(t, name)
 	if err := ns.Sysctl("net/ipv6/conf/default/disable_ipv6", "1"); err != nil {
 		t.Fatal(err)
 	}

@@ -63,21 +63,9 @@ func right(i int) string { return fmt.Sprintf("r%db", i+1) }
 func newChain(t *testing.T, of chainOf) *chain {
 	t.Helper()
 	c := &chain{T: t}
-	space := func(name string) *netns.Namespace {
-		ns, err := netns.New(name)
-		if err != nil {
-			t.Fatal(err)
-		}
-		t.Cleanup(func() {
-			if err := ns.Close(); err != nil {
-				t.Error(err)
-			}
-		})
-		return ns
-	}
-	c.source, c.sink = space("source"), space("sink")
+	c.source, c.sink = netns.ForTest(t, "source"), netns.ForTest(t, "sink")
 	for i := range of.routers {
-		ns := space(fmt.Sprintf("r%d", i+1))
+		ns := netns.ForTest(t, fmt.Sprintf("r%d", i+1))
 		// A port that is down keeps its addresses of either family.
 		c.must(ns.Sysctl("net/ipv6/conf/default/keep_addr_on_down", "1"))
 		c.spaces = append(c.spaces, ns)

@@ -53,15 +53,7 @@ func newPaths(t *testing.T) *paths {
 	t.Helper()
 	p := &paths{T: t}
 	space := func(name string) *netns.Namespace {
-		ns, err := netns.New(name)
-		if err != nil {
-			t.Fatal(err)
-		}
-		t.Cleanup(func() {
-			if err := ns.Close(); err != nil {
-				t.Error(err)
-			}
-		})
+		ns := netns.ForTest(t, name)
 		p.must(ns.Sysctl("net/ipv6/conf/default/keep_addr_on_down", "1"))
 		p.all = append(p.all, ns)
 		return ns

@@ -36,16 +36,8 @@ func kernelConfig(t *testing.T) string {
 // and 203.0.113.1 on the receiver. What is for mgmt and lo is the kernel's.
 func TestKernelRoutes(t *testing.T) {
 	l := newLab(t, 2, 2)
-	management, err := netns.New("management")
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		if err := management.Close(); err != nil {
-			t.Error(err)
-		}
-	})
-	err = netns.Join(
+	management := netns.ForTest(t, "management")
+	err := netns.Join(
 		netns.Port{NS: l.Router, Name: "mgmt", Addrs: []netip.Prefix{netip.MustParsePrefix("10.9.0.205/24")}},
 		netns.Port{NS: management, Name: "mgmt0", Addrs: []netip.Prefix{netip.MustParsePrefix("10.9.0.203/24")}})
 	if err != nil {

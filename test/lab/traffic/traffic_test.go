@@ -147,7 +147,7 @@ func TestReceiveProgram(t *testing.T) {
 	const drop, pass = 1, 2
 	for _, family := range []int{4, 6} {
 		flows := testFlows(family)
-		r, err := NewReceiver(newNS(t, "rcv"), "lo", flows, 1<<10)
+		r, err := NewReceiver(netns.ForTest(t, "rcv"), "lo", flows, 1<<10)
 		if err == nil {
 			r.Close()
 			t.Fatal("a port without native XDP is accepted")
@@ -344,20 +344,10 @@ func BenchmarkSend(b *testing.B) {
 	}
 }
 
-func newNS(t testing.TB, name string) *netns.Namespace {
-	t.Helper()
-	n, err := netns.New(name)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { n.Close() })
-	return n
-}
-
 // join returns two namespaces whose ports g0 and r0 are joined and silent.
 func join(t testing.TB) (gen, rcv *netns.Namespace) {
 	t.Helper()
-	gen, rcv = newNS(t, "gen"), newNS(t, "rcv")
+	gen, rcv = netns.ForTest(t, "gen"), netns.ForTest(t, "rcv")
 	for _, n := range []*netns.Namespace{gen, rcv} {
 		if err := n.Sysctl("net/ipv6/conf/default/disable_ipv6", "1"); err != nil {
 			t.Fatal(err)
