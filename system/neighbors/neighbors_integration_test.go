@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net"
 	"net/netip"
+	"strings"
 	"testing"
 	"time"
 
@@ -148,6 +149,29 @@ func TestFollow(t *testing.T) {
 	for k := range b.have {
 		if k.Port != 7 || !netip.MustParsePrefix("198.18.0.0/24").Contains(k.Addr) && !k.Addr.Is6() {
 			t.Errorf("told of %v, which is on another interface", k)
+		}
+	}
+}
+
+// TestAskKeepsPermanent: a question about a neighbor that an operator has made
+// permanent, which may come before the news of that, does not change it.
+func TestAskKeepsPermanent(t *testing.T) {
+	b := newBed(t)
+	b.open()
+	for _, nud := range []string{"permanent", "noarp"} {
+		for _, a := range []string{"198.18.0.9", "2001:2::9"} {
+			b.ip("neigh", "replace", a, "lladdr", peerMAC.String(), "dev", "p", "nud", nud)
+			if err := b.table.Ask(key(a)); err != nil {
+				t.Fatal(err)
+			}
+			out, err := b.router.Output(t.Context(), "ip", "neigh", "show", "to", a, "nud", nud)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if !strings.Contains(out, peerMAC.String()) {
+				out, _ = b.router.Output(t.Context(), "ip", "neigh", "show", "to", a, "nud", "all")
+				t.Errorf("%s: the system has %q", nud, out)
+			}
 		}
 	}
 }

@@ -13,6 +13,8 @@ import (
 	"time"
 
 	"github.com/vishvananda/netlink"
+	"github.com/vishvananda/netlink/nl"
+	"github.com/vishvananda/netns"
 	"golang.org/x/sys/unix"
 
 	"nmfwd/neigh"
@@ -33,10 +35,14 @@ type Table struct {
 	*news
 	ports   map[int]uint16 // port number by interface index
 	indexes map[uint16]int
-	handle  *netlink.Handle // for questions and lists
+	handle  *netlink.Handle // for commands and lists
 	changes *os.File        // the socket by which the system tells of changes; not blocking
 	conn    syscall.RawConn // of changes
 	note    func(string)
+
+	// questions is the socket for questions about one neighbor.
+	questions map[int]*nl.SocketHandle
+
 	done    chan struct{}
 	running sync.WaitGroup
 
@@ -71,6 +77,15 @@ func Open(interfaces map[string]uint16, note func(string)) (_ *Table, err error)
 		return nil, fmt.Errorf("netlink: %w", err)
 	}
 	if err = t.handle.SetSocketTimeout(askTimeout); err != nil {
+		return nil, fmt.Errorf("netlink: %w", err)
+	}
+	q, err := nl.GetNetlinkSocketAt(netns.None(), netns.None(), unix.NETLINK_ROUTE)
+	if err != nil {
+		return nil, fmt.Errorf("netlink: %w", err)
+	}
+	t.questions = map[int]*nl.SocketHandle{unix.NETLINK_ROUTE: {Socket: q}}
+	timeout := unix.NsecToTimeval(int64(askTimeout))
+	if err = errors.Join(q.SetSendTimeout(&timeout), q.SetReceiveTimeout(&timeout)); err != nil {
 		return nil, fmt.Errorf("netlink: %w", err)
 	}
 	if err = t.subscribe(); err != nil {
@@ -119,6 +134,9 @@ func (t *Table) release() error {
 	if t.handle != nil {
 		t.handle.Close()
 	}
+	for _, q := range t.questions {
+		q.Close()
+	}
 	return nil
 }
 
@@ -140,12 +158,38 @@ func (t *Table) Take(f func(neigh.Update)) { t.take(f) }
 
 // Ask has the system find out k, or verify it. The answer comes by Take.
 func (t *Table) Ask(k neigh.Key) error {
-	err := t.handle.NeighSet(&netlink.Neigh{LinkIndex: t.indexes[k.Port], IP: k.Addr.AsSlice(), State: netlink.NUD_NONE, Flags: netlink.NTF_USE})
+	fixed, err := t.fixed(k)
+	if err == nil && !fixed {
+		err = t.handle.NeighSet(&netlink.Neigh{LinkIndex: t.indexes[k.Port], IP: k.Addr.AsSlice(), State: netlink.NUD_NONE, Flags: netlink.NTF_USE})
+	}
 	if err != nil {
 		return fmt.Errorf("neighbors: ask for %s: %w", k.Addr, err)
 	}
 	t.repeat(k)
 	return nil
+}
+
+// fixed reports whether the system has k from somebody who wants it to stay as it
+// is: a use by netlink would make that one like any other, and so lose it. What is
+// known by Take may be older.
+func (t *Table) fixed(k neigh.Key) (bool, error) {
+	family := unix.AF_INET
+	if k.Addr.Is6() {
+		family = unix.AF_INET6
+	}
+	req := nl.NewNetlinkRequest(unix.RTM_GETNEIGH, 0)
+	req.Sockets = t.questions
+	req.AddData(&netlink.Ndmsg{Family: uint8(family), Index: uint32(t.indexes[k.Port])})
+	req.AddData(nl.NewRtAttr(netlink.NDA_DST, k.Addr.AsSlice()))
+	ms, err := req.Execute(unix.NETLINK_ROUTE, unix.RTM_NEWNEIGH)
+	if errors.Is(err, unix.ENOENT) || errors.Is(err, unix.EOPNOTSUPP) || errors.Is(err, unix.EINVAL) { // Linux before 5.0 answers lists only
+		return false, nil
+	}
+	if err != nil || len(ms) == 0 {
+		return false, err
+	}
+	n, err := netlink.NeighDeserialize(ms[0])
+	return err == nil && n.State&(netlink.NUD_PERMANENT|netlink.NUD_NOARP) != 0, err
 }
 
 // Sync returns when Take has all that the system told before.
