@@ -63,8 +63,9 @@ fuzz: ## run every fuzz target for FUZZTIME
 		done; \
 	done
 
-soak: ## run the tests that can last for hours in their long forms
+soak: ## run the tests that can last for hours in their long forms; the last, for ever, compares with the kernel (root)
 	SOAK=1 $(GO) test -count 1 -timeout 0 -v -run '^Test(Mix|Hairpin|Cycles|SingleQueue|Storm)$$' ./dataplane/netmap
+	SOAK=1 $(GO) test -tags integration -count 1 -timeout 0 -v -run '^TestTwins$$' ./test/oracle
 
 bench: ## measure nmfwd beside its peers in minutes (-quick); results in bench/results
 	$(GO) run ./bench -quick
