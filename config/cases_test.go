@@ -24,8 +24,8 @@ func mustParse(t *testing.T, text string) *Config {
 	return c
 }
 
-// TestB40 reads routes in every order: the result says the same.
-func TestB40(t *testing.T) {
+// TestRoutesInAnyOrder reads routes in every order: the result says the same.
+func TestRoutesInAnyOrder(t *testing.T) {
 	routes := []string{
 		"route 0.0.0.0/0 via 198.18.0.1", "route 10.0.0.0/8 via 198.18.0.2", "route 10.40.0.0/16 via 198.18.0.3",
 		"route 10.40.2.0/24 via 198.18.0.4", "route 10.40.2.7/32 via 198.18.0.5",
@@ -56,8 +56,8 @@ func TestB40(t *testing.T) {
 	}
 }
 
-// TestB44 reads and prints a prefix of every length.
-func TestB44(t *testing.T) {
+// TestEveryPrefixLength reads and prints a prefix of every length.
+func TestEveryPrefixLength(t *testing.T) {
 	for _, a := range []string{"172.29.213.87", "255.255.255.255", "2001:db8:ffff:ffff:ffff:ffff:ffff:ffff"} {
 		addr := netip.MustParseAddr(a)
 		for bits := 0; bits <= addr.BitLen(); bits++ {
@@ -71,7 +71,7 @@ func TestB44(t *testing.T) {
 	}
 }
 
-func TestB46(t *testing.T) {
+func TestKindsOfRoutes(t *testing.T) {
 	c := mustParse(t, ports+"route 10.1.0.0/16 via 198.18.0.1\nroute 10.2.0.0/16 blackhole\nroute 10.3.0.0/16 via 198.18.0.1\nroute 10.4.0.0/16 reject\nroute 10.5.0.0/16 on igb2\n")
 	want := []Kind{Via, Blackhole, Via, Reject, OnLink}
 	for i, k := range want {
@@ -81,7 +81,7 @@ func TestB46(t *testing.T) {
 	}
 }
 
-func TestB47(t *testing.T) {
+func TestSlipsInRoutes(t *testing.T) {
 	runRows(t, ports, []row{
 		{"bla", "route 10.0.0.0/8 bla", `18: unknown word "bla": did you mean blackhole?`},
 		{"via bla", "route 10.0.0.0/8 via bla", `22: "bla" is not an address`},
@@ -94,7 +94,7 @@ func TestB47(t *testing.T) {
 	})
 }
 
-func TestB48(t *testing.T) {
+func TestGatewayMustBeConnected(t *testing.T) {
 	runRows(t, ports, []row{
 		{"own address", "route 10.0.0.0/8 via 198.18.0.205", "22: is an address of igb1 itself"},
 		{"own address six", "route 2001:db8::/32 via 2001:2::205", "25: is an address of igb1 itself"},
@@ -103,9 +103,9 @@ func TestB48(t *testing.T) {
 	})
 }
 
-// TestB51 reads the lines of a file in many orders: the ports, gateways and
+// TestLinesInAnyOrder reads the lines of a file in many orders: the ports, gateways and
 // neighbors are the same.
-func TestB51(t *testing.T) {
+func TestLinesInAnyOrder(t *testing.T) {
 	lines := strings.Split(strings.TrimSpace(lab), "\n")
 	sorted := func(c *Config) string {
 		var s []string
@@ -128,15 +128,15 @@ func TestB51(t *testing.T) {
 	}
 }
 
-// TestB86 has a slip that no program can tell from a wish: it is accepted.
-func TestB86(t *testing.T) {
+// TestPlausibleSlipIsAccepted has a slip that no program can tell from a wish: it is accepted.
+func TestPlausibleSlipIsAccepted(t *testing.T) {
 	c := mustParse(t, "port cxl0 198.18.0.8/24\nroute 192.18.0.0/16 via 198.18.0.110\n")
 	if len(c.Warnings) > 0 {
 		t.Errorf("got %v, want no warning", c.Warnings)
 	}
 }
 
-func TestX(t *testing.T) {
+func TestUnusualText(t *testing.T) {
 	const port = "port igb1 198.18.0.205/24 2001:2::205/64\n"
 	const route = "route 10.0.0.0/8 via 198.18.0.1\n"
 	for _, test := range []struct {
@@ -145,70 +145,70 @@ func TestX(t *testing.T) {
 		warns      string
 		routes     int
 	}{
-		{"X1 CRLF", strings.ReplaceAll(port+route, "\n", "\r\n"), "", "", 1},
-		{"X1 CR at the end", strings.TrimSuffix(port+route, "\n") + "\r", "", "", 1},
-		{"X1 CR inside", "port igb1\rport igb2\n", `1:10: control character '\r'`, "", 0},
-		{"X2 BOM", "\ufeff" + port + route, "", "", 1},
-		{"X2 BOM later", port + "\ufeff" + route, `2:1: unknown directive "\ufeffroute": did you mean route?`, "", 0},
-		{"X2 UTF-16", "\xff\xfep\x00o\x00", "1:1: the file is UTF-16", "", 0},
-		{"X2 UTF-16 big-endian", "\xfe\xff\x00p", "1:1: the file is UTF-16", "", 0},
-		{"X3 no newline", port + strings.TrimSuffix(route, "\n"), "", "", 1},
-		{"X4 tabs", "\tport\tigb1  198.18.0.205/24\t\n \t\nroute \t10.0.0.0/8\t via\t198.18.0.1 \t \n", "", "", 1},
-		{"X5 NUL", port + "route 10.0.0.0/8\x00via 198.18.0.1\n", "2:17: a NUL byte", "", 0},
-		{"X5 NUL in a comment", port + "# a\x00\n", "2:4: a NUL byte", "", 0},
-		{"X5 control", port + "route\v10.0.0.0/8 via 198.18.0.1\n", `2:6: control character '\v'`, "", 0},
-		{"X5 delete", port + "# \x7f\n", `2:3: control character '\x7f'`, "", 0},
-		{"X5 not UTF-8", port + "route 10.0.0.\xff/8 via 198.18.0.1\n", `2:7: "10.0.0.\xff/8" is not UTF-8`, "", 0},
-		{"X5 Latin-1 in a comment", "# gr\xfc\xdfe\n" + port + route, "", "", 1},
-		{"X5 UTF-8 in a comment", "# grüße\n" + port + route, "", "", 1},
-		{"X6 comment in a line", port + "route 10.0.0.0/8 via 198.18.0.1 # comment\n#\n", "", "", 1},
-		{"X6 comment in a word", port + "route 10.0.0.0/8 via 198.18.0.1#comment\n", "", "", 1},
-		{"X6 semicolon", port + "route 10.0.0.0/8 via 198.18.0.1;\n", `2:22: a line ends without ";"`, "", 0},
-		{"X6 semicolon alone", port + "route 10.0.0.0/8 via 198.18.0.1 ;\n", `2:33: unexpected ";"`, "", 0},
-		{"X7 host bits", port + "route 10.1.2.3/8 via 198.18.0.1\n", "2:7: has host bits set: the network is 10.0.0.0/8", "", 0},
-		{"X8 short form", port + "route 10.1/16 via 198.18.0.1\n", "2:7: is a short form: write 10.1.0.0/16", "", 0},
-		{"X8 shorter form", port + "route 10/8 via 198.18.0.1\n", "2:7: is a short form: write 10.0.0.0/8", "", 0},
-		{"X9 mapped prefix", port + "route ::ffff:198.18.0.0/112 via 2001:2::1\n", "2:7: is an IPv4-mapped IPv6 prefix", "", 0},
-		{"X9 mapped gateway", port + "route 10.0.0.0/8 via ::ffff:198.18.0.1\n", "2:22: write 198.18.0.1", "", 0},
-		{"X10 zone", port + "route ::/0 via 2001:2::1%igb1\n", "2:16: only a link-local address needs: write 2001:2::1", "", 0},
-		{"X11 short MAC", port + "arp 198.18.0.1 0:d:b9:41:ca:3d\n", "", "", 0},
-		{"X11 dotted MAC", port + "arp 198.18.0.1 000d.b941.ca3d\n", "", "", 0},
-		{"X11 dashed MAC", port + "arp 198.18.0.1 00-0D-B9-41-CA-3D\n", "", "", 0},
-		{"X11 mixed MAC", port + "arp 198.18.0.1 00-0d:b9-41:ca-3d\n", "2:16: is not a MAC address", "", 0},
-		{"X11 bare MAC", port + "arp 198.18.0.1 000db941ca3d\n", "2:16: is not a MAC address", "", 0},
-		{"X12 multicast MAC", port + "arp 198.18.0.1 01:00:5e:00:00:01\n", "2:16: a multicast MAC address", "", 0},
-		{"X12 multicast MAC six", port + "ndp 2001:2::1 33:33:00:00:00:01\n", "2:15: a multicast MAC address", "", 0},
-		{"X12 zero MAC", port + "arp 198.18.0.1 00:00:00:00:00:00\n", "2:16: the zero MAC address", "", 0},
-		{"X12 broadcast MAC", port + "arp 198.18.0.1 ff:ff:ff:ff:ff:ff\n", "2:16: the broadcast MAC address", "", 0},
-		{"X13 same route", port + route + route, "", "3:1: route 10.0.0.0/8 again, as at routes.conf:2:1", 1},
-		{"X13 same gateways in another order", port + "route 10.0.0.0/8 via 198.18.0.1 via 198.18.0.2\nroute 10.0.0.0/8 via 198.18.0.2 via 198.18.0.1\n", "", "3:1: again", 1},
-		{"X13 bare gateway", port + route + "route 10.0.0.0/8 198.18.0.1\n", "", "3:1: again", 1},
-		{"X13 zone and port", port + "route ::/0 via fe80::1%igb1\nroute ::/0 via fe80::1 on igb1\n", "", "3:1: again", 1},
-		{"X13 default", port + "route default via 198.18.0.1\nroute 0.0.0.0/0 via 198.18.0.1\n", "", "3:1: again", 1},
-		{"X13 same port", port + port, "", "2:1: port igb1 again, as at routes.conf:1:1", 0},
-		{"X13 same vlan", port + "vlan 5 on igb1\nvlan 5 on netmap:igb1\n", "", "3:1: vlan igb1.5 again", 0},
-		{"X13 same option", "option idle poll\noption idle poll\n", "", "2:1: option idle again", 0},
-		{"X13 same listen", "listen metrics :1\nlisten metrics :1\n", "", "2:1: listen metrics again", 0},
-		{"X14 other gateway", port + route + "route 10.0.0.0/8 via 198.18.0.2\n", "3:1: route 10.0.0.0/8 has another value at routes.conf:2:1", "", 0},
-		{"X14 other weights", port + "route 10.0.0.0/8 via 198.18.0.1 via 198.18.0.1 via 198.18.0.2\nroute 10.0.0.0/8 via 198.18.0.1 via 198.18.0.2 via 198.18.0.2\n", "3:1: another value", "", 0},
-		{"X14 more gateways", port + route + "route 10.0.0.0/8 via 198.18.0.1 via 198.18.0.2\n", "3:1: another value", "", 0},
-		{"X14 other kind", port + route + "route 10.0.0.0/8 reject\n", "3:1: another value", "", 0},
-		{"X14 other MTU", port + route + "route 10.0.0.0/8 via 198.18.0.1 mtu 1400\n", "3:1: another value", "", 0},
-		{"X14 both defaults", port + "route default reject\nroute ::/0 via 2001:2::1\n", "3:1: route ::/0 has another value", "", 0},
-		{"X15 other MAC", port + "arp 198.18.0.1 2:0:0:0:0:1\narp 198.18.0.1 2:0:0:0:0:2\n", "3:1: arp 198.18.0.1 has another value at routes.conf:2:1", "", 0},
-		{"X15 same MAC", port + "arp 198.18.0.1 2:0:0:0:0:1\narp 198.18.0.1 02-00-00-00-00-01\n", "", "3:1: arp 198.18.0.1 again", 0},
-		{"X15 link-local on two ports", port + "port igb2\nndp fe80::1%igb1 2:0:0:0:0:1\nndp fe80::1%igb2 2:0:0:0:0:2\n", "", "", 0},
-		{"X15 link-local twice", port + "ndp fe80::1%igb1 2:0:0:0:0:1\nndp fe80::1 2:0:0:0:0:2 on igb1\n", "3:1: ndp fe80::1 has another value", "", 0},
-		{"X16 overlap", port + "port igb2 198.18.9.1/16\n", "2:11: network 198.18.0.0/16 of igb2 overlaps 198.18.0.0/24 of igb1", "", 0},
-		{"X16 same network", port + "port igb2 2001:2::9/64\n", "2:11: network 2001:2::/64 of igb2 overlaps 2001:2::/64 of igb1", "", 0},
-		{"X16 nested networks of one port", "port igb1 10.0.0.1/8 10.1.0.1/24\nroute 172.16.0.0/16 via 10.1.0.255\n", "2:25: is the broadcast address of 10.1.0.0/24", "", 0},
-		{"X17 connected", port + "route 198.18.0.0/24 via 198.18.0.1\n", "", "2:1: route 198.18.0.0/24 is to the network connected to igb1, which comes first", 1},
-		{"X17 own address", port + "route 198.18.0.205 via 198.18.0.1\n", "", "2:1: to an address of igb1", 1},
-		{"X17 broadcast", port + "route 198.18.0.255 via 198.18.0.1\n", "", "2:1: has no effect: it is to the broadcast address of 198.18.0.0/24", 1},
-		{"X17 never forwarded", "route 127.0.0.0/8 blackhole\nroute fe80::/10 reject\nroute 224.0.1.0/24 reject\n", "", "1:7: has no effect|2:7: has no effect|3:7: has no effect", 3},
-		{"X17 MTU of a port", "port igb1 10.0.0.1/24 mtu 1500\nroute 10.9.0.0/16 on igb1 mtu 1501\n", "", "2:1: MTU 1501 of route 10.9.0.0/16 is more than the 1500 of igb1", 1},
-		{"X17 MTU of nothing", "route 10.9.0.0/16 blackhole mtu 1501\n", "", "1:29: the MTU has no effect", 1},
-		{"X18 recursive", port + route + "route 192.0.2.0/24 via 10.0.0.1\n", "3:24: gateway 10.0.0.1 is in no connected network", "", 0},
+		{"CRLF", strings.ReplaceAll(port+route, "\n", "\r\n"), "", "", 1},
+		{"CR at the end", strings.TrimSuffix(port+route, "\n") + "\r", "", "", 1},
+		{"CR inside", "port igb1\rport igb2\n", `1:10: control character '\r'`, "", 0},
+		{"BOM", "\ufeff" + port + route, "", "", 1},
+		{"BOM later", port + "\ufeff" + route, `2:1: unknown directive "\ufeffroute": did you mean route?`, "", 0},
+		{"UTF-16", "\xff\xfep\x00o\x00", "1:1: the file is UTF-16", "", 0},
+		{"UTF-16 big-endian", "\xfe\xff\x00p", "1:1: the file is UTF-16", "", 0},
+		{"no newline", port + strings.TrimSuffix(route, "\n"), "", "", 1},
+		{"tabs", "\tport\tigb1  198.18.0.205/24\t\n \t\nroute \t10.0.0.0/8\t via\t198.18.0.1 \t \n", "", "", 1},
+		{"NUL", port + "route 10.0.0.0/8\x00via 198.18.0.1\n", "2:17: a NUL byte", "", 0},
+		{"NUL in a comment", port + "# a\x00\n", "2:4: a NUL byte", "", 0},
+		{"control", port + "route\v10.0.0.0/8 via 198.18.0.1\n", `2:6: control character '\v'`, "", 0},
+		{"delete", port + "# \x7f\n", `2:3: control character '\x7f'`, "", 0},
+		{"not UTF-8", port + "route 10.0.0.\xff/8 via 198.18.0.1\n", `2:7: "10.0.0.\xff/8" is not UTF-8`, "", 0},
+		{"Latin-1 in a comment", "# gr\xfc\xdfe\n" + port + route, "", "", 1},
+		{"UTF-8 in a comment", "# grüße\n" + port + route, "", "", 1},
+		{"comment in a line", port + "route 10.0.0.0/8 via 198.18.0.1 # comment\n#\n", "", "", 1},
+		{"comment in a word", port + "route 10.0.0.0/8 via 198.18.0.1#comment\n", "", "", 1},
+		{"semicolon", port + "route 10.0.0.0/8 via 198.18.0.1;\n", `2:22: a line ends without ";"`, "", 0},
+		{"semicolon alone", port + "route 10.0.0.0/8 via 198.18.0.1 ;\n", `2:33: unexpected ";"`, "", 0},
+		{"host bits", port + "route 10.1.2.3/8 via 198.18.0.1\n", "2:7: has host bits set: the network is 10.0.0.0/8", "", 0},
+		{"short form", port + "route 10.1/16 via 198.18.0.1\n", "2:7: is a short form: write 10.1.0.0/16", "", 0},
+		{"shorter form", port + "route 10/8 via 198.18.0.1\n", "2:7: is a short form: write 10.0.0.0/8", "", 0},
+		{"mapped prefix", port + "route ::ffff:198.18.0.0/112 via 2001:2::1\n", "2:7: is an IPv4-mapped IPv6 prefix", "", 0},
+		{"mapped gateway", port + "route 10.0.0.0/8 via ::ffff:198.18.0.1\n", "2:22: write 198.18.0.1", "", 0},
+		{"zone", port + "route ::/0 via 2001:2::1%igb1\n", "2:16: only a link-local address needs: write 2001:2::1", "", 0},
+		{"short MAC", port + "arp 198.18.0.1 0:d:b9:41:ca:3d\n", "", "", 0},
+		{"dotted MAC", port + "arp 198.18.0.1 000d.b941.ca3d\n", "", "", 0},
+		{"dashed MAC", port + "arp 198.18.0.1 00-0D-B9-41-CA-3D\n", "", "", 0},
+		{"mixed MAC", port + "arp 198.18.0.1 00-0d:b9-41:ca-3d\n", "2:16: is not a MAC address", "", 0},
+		{"bare MAC", port + "arp 198.18.0.1 000db941ca3d\n", "2:16: is not a MAC address", "", 0},
+		{"multicast MAC", port + "arp 198.18.0.1 01:00:5e:00:00:01\n", "2:16: a multicast MAC address", "", 0},
+		{"multicast MAC six", port + "ndp 2001:2::1 33:33:00:00:00:01\n", "2:15: a multicast MAC address", "", 0},
+		{"zero MAC", port + "arp 198.18.0.1 00:00:00:00:00:00\n", "2:16: the zero MAC address", "", 0},
+		{"broadcast MAC", port + "arp 198.18.0.1 ff:ff:ff:ff:ff:ff\n", "2:16: the broadcast MAC address", "", 0},
+		{"same route", port + route + route, "", "3:1: route 10.0.0.0/8 again, as at routes.conf:2:1", 1},
+		{"same gateways in another order", port + "route 10.0.0.0/8 via 198.18.0.1 via 198.18.0.2\nroute 10.0.0.0/8 via 198.18.0.2 via 198.18.0.1\n", "", "3:1: again", 1},
+		{"bare gateway", port + route + "route 10.0.0.0/8 198.18.0.1\n", "", "3:1: again", 1},
+		{"zone and port", port + "route ::/0 via fe80::1%igb1\nroute ::/0 via fe80::1 on igb1\n", "", "3:1: again", 1},
+		{"default", port + "route default via 198.18.0.1\nroute 0.0.0.0/0 via 198.18.0.1\n", "", "3:1: again", 1},
+		{"same port", port + port, "", "2:1: port igb1 again, as at routes.conf:1:1", 0},
+		{"same vlan", port + "vlan 5 on igb1\nvlan 5 on netmap:igb1\n", "", "3:1: vlan igb1.5 again", 0},
+		{"same option", "option idle poll\noption idle poll\n", "", "2:1: option idle again", 0},
+		{"same listen", "listen metrics :1\nlisten metrics :1\n", "", "2:1: listen metrics again", 0},
+		{"other gateway", port + route + "route 10.0.0.0/8 via 198.18.0.2\n", "3:1: route 10.0.0.0/8 has another value at routes.conf:2:1", "", 0},
+		{"other weights", port + "route 10.0.0.0/8 via 198.18.0.1 via 198.18.0.1 via 198.18.0.2\nroute 10.0.0.0/8 via 198.18.0.1 via 198.18.0.2 via 198.18.0.2\n", "3:1: another value", "", 0},
+		{"more gateways", port + route + "route 10.0.0.0/8 via 198.18.0.1 via 198.18.0.2\n", "3:1: another value", "", 0},
+		{"other kind", port + route + "route 10.0.0.0/8 reject\n", "3:1: another value", "", 0},
+		{"other MTU", port + route + "route 10.0.0.0/8 via 198.18.0.1 mtu 1400\n", "3:1: another value", "", 0},
+		{"both defaults", port + "route default reject\nroute ::/0 via 2001:2::1\n", "3:1: route ::/0 has another value", "", 0},
+		{"other MAC", port + "arp 198.18.0.1 2:0:0:0:0:1\narp 198.18.0.1 2:0:0:0:0:2\n", "3:1: arp 198.18.0.1 has another value at routes.conf:2:1", "", 0},
+		{"same MAC", port + "arp 198.18.0.1 2:0:0:0:0:1\narp 198.18.0.1 02-00-00-00-00-01\n", "", "3:1: arp 198.18.0.1 again", 0},
+		{"link-local on two ports", port + "port igb2\nndp fe80::1%igb1 2:0:0:0:0:1\nndp fe80::1%igb2 2:0:0:0:0:2\n", "", "", 0},
+		{"link-local twice", port + "ndp fe80::1%igb1 2:0:0:0:0:1\nndp fe80::1 2:0:0:0:0:2 on igb1\n", "3:1: ndp fe80::1 has another value", "", 0},
+		{"overlap", port + "port igb2 198.18.9.1/16\n", "2:11: network 198.18.0.0/16 of igb2 overlaps 198.18.0.0/24 of igb1", "", 0},
+		{"same network", port + "port igb2 2001:2::9/64\n", "2:11: network 2001:2::/64 of igb2 overlaps 2001:2::/64 of igb1", "", 0},
+		{"nested networks of one port", "port igb1 10.0.0.1/8 10.1.0.1/24\nroute 172.16.0.0/16 via 10.1.0.255\n", "2:25: is the broadcast address of 10.1.0.0/24", "", 0},
+		{"connected", port + "route 198.18.0.0/24 via 198.18.0.1\n", "", "2:1: route 198.18.0.0/24 is to the network connected to igb1, which comes first", 1},
+		{"own address", port + "route 198.18.0.205 via 198.18.0.1\n", "", "2:1: to an address of igb1", 1},
+		{"broadcast", port + "route 198.18.0.255 via 198.18.0.1\n", "", "2:1: has no effect: it is to the broadcast address of 198.18.0.0/24", 1},
+		{"never forwarded", "route 127.0.0.0/8 blackhole\nroute fe80::/10 reject\nroute 224.0.1.0/24 reject\n", "", "1:7: has no effect|2:7: has no effect|3:7: has no effect", 3},
+		{"MTU of a port", "port igb1 10.0.0.1/24 mtu 1500\nroute 10.9.0.0/16 on igb1 mtu 1501\n", "", "2:1: MTU 1501 of route 10.9.0.0/16 is more than the 1500 of igb1", 1},
+		{"MTU of nothing", "route 10.9.0.0/16 blackhole mtu 1501\n", "", "1:29: the MTU has no effect", 1},
+		{"recursive", port + route + "route 192.0.2.0/24 via 10.0.0.1\n", "3:24: gateway 10.0.0.1 is in no connected network", "", 0},
 		{"long line", port + "#" + strings.Repeat("x", syntax.MaxLine-1) + "\n" + route, "", "", 1},
 		{"longer line", port + "#" + strings.Repeat("x", syntax.MaxLine) + "\n", "2:1: longer than 65535 bytes", "", 0},
 		{"long word", port + "route " + strings.Repeat("x", 60000) + "\n", `2:7: xxxx"... is not an address`, "", 0},
@@ -256,8 +256,8 @@ func compare(t *testing.T, what string, got []string, want string) {
 	}
 }
 
-// TestX19 reads a full table.
-func TestX19(t *testing.T) {
+// TestFullTable reads a full table.
+func TestFullTable(t *testing.T) {
 	const n = 200000
 	c := mustParse(t, string(manyRoutes(n)))
 	if len(c.Routes) != n {

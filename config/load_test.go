@@ -29,8 +29,8 @@ func writeTree(t *testing.T, archive string) string {
 	return dir
 }
 
-// TestX20 has includes of every kind.
-func TestX20(t *testing.T) {
+// TestIncludes has includes of every kind.
+func TestIncludes(t *testing.T) {
 	for _, test := range []struct {
 		name, archive string
 		setup         func(t *testing.T, dir string)

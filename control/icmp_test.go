@@ -101,8 +101,8 @@ func TestSource(t *testing.T) {
 	}
 }
 
-// TestMessages: which errors are sent and counted, to whom and about what (case
-// B77), and why others are not.
+// TestMessages: which errors are sent and counted, to whom and about what,
+// and why others are not.
 func TestMessages(t *testing.T) {
 	big := udp4("198.19.10.1", 64, 1400)
 	big[6] = 0x40

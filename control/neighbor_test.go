@@ -185,7 +185,7 @@ func (r *rig) accounted() {
 }
 
 // TestResolves: the first packets for a neighbor wait and leave in order before
-// later ones, whether it is the destination or a gateway (N9).
+// later ones, whether it is the destination or a gateway.
 func TestResolves(t *testing.T) {
 	for _, x := range []struct {
 		name, dst, neighbor, ask string
@@ -360,7 +360,7 @@ func TestAges(t *testing.T) {
 }
 
 // TestHears: who asks for our address is known without being asked, and moves
-// when it says so. Nobody else gets into the table (B49, N10).
+// when it says so. Nobody else gets into the table.
 func TestHears(t *testing.T) {
 	r := newRig(t, nil)
 	to := func(n byte, m wire.MAC) string { return fmt.Sprintf("packet %d ttl 63 to %s", n, hexOf(m)) }
@@ -368,7 +368,7 @@ func TestHears(t *testing.T) {
 	r.want("request", 1, "reply 198.19.0.205 to "+hexOf(macH))
 	r.deliver(0, packetTo("198.19.0.99", 1))
 	r.want("packet", 1, to(1, macH))
-	r.deliver(1, questionOf(macI, "198.19.0.99", "198.19.0.99")) // B81: it announces itself
+	r.deliver(1, questionOf(macI, "198.19.0.99", "198.19.0.99")) // it announces itself
 	r.deliver(0, packetTo("198.19.0.99", 2))
 	r.want("moved", 1, to(2, macI))
 	r.deliver(1, questionOf(macI, "198.19.0.100", "198.19.0.100"), arpReply(macI, "198.19.0.101"), questionOf(macI, "203.0.113.5", "198.19.0.205"))
@@ -486,7 +486,7 @@ func TestLinkGone(t *testing.T) {
 }
 
 // TestAnnounces: addresses are announced twice where the router owns them, and
-// again when the link comes back (B81).
+// again when the link comes back.
 func TestAnnounces(t *testing.T) {
 	r := newRig(t, func(s *Spec) { s.Ports[1].Host = true })
 	r.announceSoon(0, false)

@@ -96,7 +96,7 @@ func TestStepForwards(t *testing.T) {
 }
 
 // TestCopies sends between two regions: the frames arrive, and are counted as
-// copied (B8).
+// copied.
 func TestCopies(t *testing.T) {
 	a := newPort(t, memport.NewRegion("one", 1200, memport.Stride), memport.Config{Name: "A"})
 	b := newPort(t, memport.NewRegion("two", 1200, 2048), memport.Config{Name: "B"})
@@ -117,7 +117,7 @@ func TestCopies(t *testing.T) {
 }
 
 // TestBadFramesElsewhere: bad frames on one ring cost the flow on another
-// nothing (N6).
+// nothing.
 func TestBadFramesElsewhere(t *testing.T) {
 	region := memport.NewRegion("test", 6000, memport.Stride)
 	owners := dataplane.Owners{RX: []int{0, 0, 0, 0}, TX: []int{0, -1, -1, -1}}
@@ -262,7 +262,7 @@ func checkFlows(t *testing.T, b *memport.Port, queues int, seq map[int]uint32) {
 	}
 }
 
-// TestStepAllocates is case X28: nothing is allocated, whatever a packet's end is.
+// TestStepAllocates: nothing is allocated, whatever a packet's end is.
 func TestStepAllocates(t *testing.T) {
 	if race.Enabled {
 		t.Skip("the race detector allocates")

@@ -282,7 +282,7 @@ func TestSeriesFromStart(t *testing.T) {
 	}
 }
 
-// TestLargeCounters is case N15: counters do not wrap at 32 bits.
+// TestLargeCounters: counters do not wrap at 32 bits.
 func TestLargeCounters(t *testing.T) {
 	const packets, bytes = 1<<32 + 1, 1<<52 + 1
 	p := distinct()
@@ -349,7 +349,7 @@ func toGateway(mac net.HardwareAddr) []byte {
 	return frame.UDP4(wire.MACOf(mac), wire.MACOf([]byte{0, 0x1b, 0x21, 0xc4, 0x95, 0x7a}), netip.MustParseAddr("198.18.10.1"), netip.MustParseAddr("198.19.10.1"), 255, 60)
 }
 
-// TestEachSeriesHasItsOwnValue is case B55: of three workers and two ports with
+// TestEachSeriesHasItsOwnValue: of three workers and two ports with
 // different counts none shows those of another.
 func TestEachSeriesHasItsOwnValue(t *testing.T) {
 	r, ports := newRouter(t, 3, dataplane.Busy)
@@ -385,7 +385,7 @@ func TestEachSeriesHasItsOwnValue(t *testing.T) {
 	}
 }
 
-// TestAnswersUnderLoad is case B79: the server answers within 100 ms while all
+// TestAnswersUnderLoad: the server answers within 100 ms while all
 // workers are busy all the time, and what it shows only grows. The machine may
 // have other things to do, so the quickest of many answers is looked at.
 func TestAnswersUnderLoad(t *testing.T) {

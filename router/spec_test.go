@@ -164,7 +164,7 @@ func TestOwn(t *testing.T) {
 	}
 }
 
-// TestPlan has case X29: fewer CPUs than workers, and one that is not there.
+// TestPlan has fewer CPUs than workers, and one that is not there.
 func TestPlan(t *testing.T) {
 	two := []dataplane.Rings{{RX: 2, TX: 2}, {RX: 2, TX: 2}}
 	for _, c := range []struct {

@@ -198,7 +198,7 @@ func TestCheck(t *testing.T) {
 	}
 }
 
-// TestSettings is cases X24 and X25: settings are restored at the end, a second
+// TestSettings: settings are restored at the end, a second
 // nmfwd on the ports is refused and touches nothing, and after a kill -9 the next
 // start or nmfwd restore gives back what was there before the first.
 func TestSettings(t *testing.T) {
@@ -259,7 +259,7 @@ func TestSettings(t *testing.T) {
 	}
 }
 
-// TestNotify is case B84: the service manager is told when the ports are up.
+// TestNotify: the service manager is told when the ports are up.
 func TestNotify(t *testing.T) {
 	b := newBox(t, "")
 	name := filepath.Join(t.TempDir(), "notify")

@@ -14,7 +14,7 @@ import (
 )
 
 // TestShow asks an nmfwd that forwards for everything, has it reload good and bad
-// files (case X21), kills it, and starts the next at the socket that it left.
+// files, kills it, and starts the next at the socket that it left.
 func TestShow(t *testing.T) {
 	socket := filepath.Join(t.TempDir(), "control")
 	b := newBox(t, "route 10.0.0.0/8 via 198.19.0.7\nroute 192.0.2.0/24 blackhole\narp 198.19.0.7 00:00:5e:00:53:01\nlisten control "+socket+"\n")

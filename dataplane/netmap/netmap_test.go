@@ -141,7 +141,7 @@ func frame(n, size int) []byte {
 
 func size(n int) int { return 60 + n*31%1455 }
 
-// TestExchange is case B7: it sends 10,000 numbered frames through rings of 512 slots,
+// TestExchange sends 10,000 numbered frames through rings of 512 slots,
 // forwarded ones and ones made here mixed. Each has to leave once, in order,
 // and no buffer may be lost.
 func TestExchange(t *testing.T) {
@@ -261,7 +261,7 @@ func TestSchedules(t *testing.T) {
 	}
 }
 
-// TestRegions is case B8: it forwards between ports that share no memory.
+// TestRegions forwards between ports that share no memory.
 func TestRegions(t *testing.T) {
 	for _, tt := range []struct {
 		name   string
@@ -315,7 +315,7 @@ func TestRegions(t *testing.T) {
 }
 
 // TestSend has what Send must refuse, change or leave alone. A frame longer than
-// a buffer, case B14, is never cut.
+// a buffer is never cut.
 func TestSend(t *testing.T) {
 	const more = dataplane.More
 	for _, tt := range []struct {
@@ -634,7 +634,7 @@ func TestSpoiledTX(t *testing.T) {
 	q.TX.Region().Give([]uint32{s[0].Buf, s[1].Buf})
 }
 
-// TestReport is case B78: it sends by a card that tells of no completion unless
+// TestReport sends by a card that tells of no completion unless
 // asked, bursts of eight frames and single ones.
 func TestReport(t *testing.T) {
 	r, c := newRig(t, fake.Card{TXSlots: 64, ReportOnly: true})
@@ -751,7 +751,7 @@ func TestFullRing(t *testing.T) {
 	}
 }
 
-// TestUnequalRings is case B11: it opens cards with all combinations of rings and workers.
+// TestUnequalRings opens cards with all combinations of rings and workers.
 // Every RX ring has one reader, and what comes in by any of them leaves by a
 // ring of the same worker, if it has one.
 func TestUnequalRings(t *testing.T) {
@@ -809,7 +809,7 @@ func TestUnequalRings(t *testing.T) {
 	}
 }
 
-// TestRegistrations is cases B2, B3 and B75: what resets a card happens twice.
+// TestRegistrations: what resets a card happens twice.
 // All rings, those of the host too, enter netmap mode with the control
 // descriptor and leave it with the last, the host's descriptor is closed first
 // and that of the memory last, which alone is mapped then. Each registration has an If of its own: the kernel writes
@@ -868,7 +868,7 @@ func TestRegistrations(t *testing.T) {
 	}
 }
 
-// TestRestart is case B64: it opens and closes ports a thousand times, and leaves
+// TestRestart opens and closes ports a thousand times, and leaves
 // nothing behind.
 func TestRestart(t *testing.T) {
 	r, c := newRig(t, fake.Card{RXRings: 2, TXRings: 2}, fake.Card{})
@@ -905,8 +905,7 @@ func TestRestart(t *testing.T) {
 	check()
 }
 
-// TestOpenErrors has what can be wrong at start, with cases B13, B17, B65, B68
-// and B76. Nothing may stay open.
+// TestOpenErrors has what can be wrong at start. Nothing may stay open.
 func TestOpenErrors(t *testing.T) {
 	card := func(f func(*dataplane.PortConfig)) []dataplane.PortConfig {
 		c := config("c0", 1)
@@ -1014,7 +1013,7 @@ func TestOccupied(t *testing.T) {
 	}
 }
 
-// TestNoMemory is case B62: it opens ports until the pools end, and reads what is
+// TestNoMemory opens ports until the pools end, and reads what is
 // needed.
 func TestNoMemory(t *testing.T) {
 	for _, tt := range []struct {
@@ -1061,7 +1060,7 @@ func TestLock(t *testing.T) {
 	r.open(config("c0", 1))
 }
 
-// TestInfo has what a port says of itself: native or emulated is case B66.
+// TestInfo has what a port says of itself: native or emulated.
 func TestInfo(t *testing.T) {
 	mac := net.HardwareAddr{2, 0, 0, 0, 0, 9}
 	r, c := newRig(t, fake.Card{RXSlots: 128, TXSlots: 256}, fake.Card{})
@@ -1228,7 +1227,7 @@ func TestDown(t *testing.T) {
 }
 
 // TestPollError goes on after POLLERR, and ends when the interface is gone. A
-// ring that was found full is counted, whatever the card tells: case B80.
+// ring that was found full is counted, whatever the card tells.
 func TestPollError(t *testing.T) {
 	r, c := newRig(t, fake.Card{RXSlots: 16})
 	p := r.open(config("c0", 1))[0]
@@ -1356,7 +1355,7 @@ func TestAllocs(t *testing.T) {
 	}
 }
 
-// FuzzRings is case B10: it drives two queues by the bytes of its input: what the device does,
+// FuzzRings drives two queues by the bytes of its input: what the device does,
 // what the worker does, and in which order. Whatever happens, head, cur and tail
 // stay in order (the kernel notes it otherwise), what was received leaves in
 // order and byte for byte, and no buffer is lost.

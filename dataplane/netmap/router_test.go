@@ -228,7 +228,7 @@ func (l *lab) census() {
 	}
 }
 
-// TestHostRings is cases B1, B16, B18, B71, N11, N12 and N13: what is not for
+// TestHostRings: what is not for
 // forwarding reaches the host, and what the host sends leaves by the card, byte
 // for byte and by exchange. The kernel notes flags such as NS_FORWARD.
 func TestHostRings(t *testing.T) {
@@ -422,7 +422,7 @@ func await(t *testing.T, what string, done func() bool) {
 	}
 }
 
-// TestOwners is cases B4 and B9: four workers on threads of their own forward,
+// TestOwners: four workers on threads of their own forward,
 // give to the host and take from it. The kernel notes a ring that two of them
 // touch, and flows stay in order, also where there is a single TX ring.
 func TestOwners(t *testing.T) {
@@ -490,7 +490,7 @@ func TestOwners(t *testing.T) {
 	}
 }
 
-// TestNoRegistration is case B2: reloads, statistics and workers that start
+// TestNoRegistration: reloads, statistics and workers that start
 // anew register nothing and lose nothing.
 func TestNoRegistration(t *testing.T) {
 	l := newLab(t, 2, true, false, fake.Card{RXRings: 2, TXRings: 2}, fake.Card{RXRings: 2, TXRings: 2})
@@ -524,7 +524,7 @@ func TestNoRegistration(t *testing.T) {
 	l.census()
 }
 
-// TestHairpin is cases B69 and B72: packets leave by the card that they came in
+// TestHairpin: packets leave by the card that they came in
 // by, half a ring in each round, and none is lost.
 func TestHairpin(t *testing.T) {
 	l := newLab(t, 1, true, false, fake.Card{RXSlots: 256, TXSlots: 256}, fake.Card{})
@@ -557,7 +557,7 @@ func TestHairpin(t *testing.T) {
 	l.census()
 }
 
-// TestTrailer is case B85: bytes behind the IP packet are cut, and what pads it
+// TestTrailer: bytes behind the IP packet are cut, and what pads it
 // is zero.
 func TestTrailer(t *testing.T) {
 	l := newLab(t, 1, true, false, fake.Card{}, fake.Card{})
@@ -575,7 +575,7 @@ func TestTrailer(t *testing.T) {
 	}
 }
 
-// TestMix is case B63: packets that are forwarded, dropped for
+// TestMix: packets that are forwarded, dropped for
 // many reasons and given to the host, at random, never lose a buffer.
 func TestMix(t *testing.T) {
 	l := newLab(t, 2, true, false, fake.Card{RXRings: 2, RXSlots: 64, TXSlots: 32}, fake.Card{TXSlots: 16})
@@ -634,7 +634,7 @@ func TestMix(t *testing.T) {
 	}
 }
 
-// TestMatrix is case B11 for whole routers: two cards of all numbers of rings,
+// TestMatrix: whole routers with two cards of all numbers of rings,
 // unlike each other, and all numbers of workers. Each ring is touched by one
 // worker (the kernel notes another), all packets are forwarded, those that go
 // back out of the card that they came by too, and flows stay in order.

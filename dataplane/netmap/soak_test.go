@@ -60,7 +60,7 @@ func leaks(t *testing.T, bytes uint64) (check func()) {
 	}
 }
 
-// TestCycles is case B64 for all of a router: its ports, looked after, its
+// TestCycles for all of a router: its ports, looked after, its
 // workers in their threads. Starts and stops leave nothing behind.
 func TestCycles(t *testing.T) {
 	r, c := newRigOf(t, fake.Params{Ifs: 64, Rings: 64, Bufs: 4096, BufSize: 2048}, t.TempDir(), fake.Card{RXRings: 2, TXRings: 1}, fake.Card{})
@@ -106,7 +106,7 @@ func TestCycles(t *testing.T) {
 	check()
 }
 
-// TestSingleQueue is case B67 on cards as they are in an APU1: one queue each,
+// TestSingleQueue has cards as they are in an APU1: one queue each,
 // two workers, one per direction, traffic both ways all the time. None is lost,
 // flows stay in order, nothing stalls.
 func TestSingleQueue(t *testing.T) {
@@ -175,7 +175,7 @@ func TestSingleQueue(t *testing.T) {
 	t.Logf("%d packets", sent[0][0]*flows*2)
 }
 
-// TestStorm is case X30: frames of 14 bytes, of 60 zero bytes and of random
+// TestStorm: frames of 14 bytes, of 60 zero bytes and of random
 // bytes come as fast as they are taken. All are accounted for, and between them
 // what is good is forwarded.
 func TestStorm(t *testing.T) {

@@ -32,9 +32,9 @@ func words(set []nic.Setting) string {
 	return strings.Join(w, " ")
 }
 
-// TestPlan has cases B6 and N20 (both families' transmit offloads for host rings
-// only), B15 (tags), B74 (promiscuous only where it is needed): receive checksums
-// are never touched, RSS of igb and em depends on them.
+// TestPlan: both families' transmit offloads for host rings only, tags,
+// promiscuous only where it is needed. Receive checksums are never touched: RSS
+// of igb and em depends on them.
 func TestPlan(t *testing.T) {
 	fixed := fake.Linux()
 	fixed[4].Fixed = true // rx-vlan-filter
@@ -225,7 +225,7 @@ func killed(t *testing.T, s *fake.System, dir string, p nic.Purpose) {
 	s.Calls = nil
 }
 
-// TestKilled is case X24: a later start keeps what was there before the first,
+// TestKilled: a later start keeps what was there before the first,
 // and nmfwd restore gives it back.
 func TestKilled(t *testing.T) {
 	t.Run("restore", func(t *testing.T) {

@@ -183,7 +183,7 @@ func TestNoRuntimeGOOS(t *testing.T) {
 	}
 }
 
-// TestMonotonic is case X26: nothing that runs goes by the clock on the wall,
+// TestMonotonic: nothing that runs goes by the clock on the wall,
 // which jumps. Differences of what time.Now returns, and timers, go by a monotonic
 // clock; what takes that from a time, or asks the system for another clock, is
 // found here. What is in the list tells the time of day to others.

@@ -322,7 +322,7 @@ func TestPortDown(t *testing.T) {
 }
 
 // TestVLANMade makes a VLAN in the kernel on a port that nmfwd has, and removes it,
-// under load (case B19): no frame is lost, and the VLAN works at once. It is not in
+// under load: no frame is lost, and the VLAN works at once. It is not in
 // the configuration, so its frames are the host's, and there is nothing to reload.
 // Where the kernel has no VLANs another interface is made on the port.
 func TestVLANMade(t *testing.T) {

@@ -410,7 +410,7 @@ func routerOf(t *testing.T, cfg dataplane.PortConfig, mtu int, e *wireEnd) (*dat
 // e1000_netmap_init_buffers): what comes in there in the first lap is lost.
 func ownE1000(p *dataplane.Port) bool { return p.Driver == "e1000" && p.Mode == "native" }
 
-// TestHostRings is case B1 on a card: the host answers ARP and ping through the
+// TestHostRings on a card: the host answers ARP and ping through the
 // router, which forwards at the same time.
 func TestHostRings(t *testing.T) {
 	router, other := joined(t)
@@ -599,7 +599,7 @@ func tcpChecksum(b []byte) uint16 {
 	return wire.Checksum(append(pseudo, segment...))
 }
 
-// TestHostTCP is case B6 on a card: what the host sends by TCP has its checksums
+// TestHostTCP on a card: what the host sends by TCP has its checksums
 // when it leaves, though the card could have filled them in.
 func TestHostTCP(t *testing.T) {
 	router, other := joined(t)
@@ -642,7 +642,7 @@ func TestHostTCP(t *testing.T) {
 	e.t = t
 }
 
-// TestDownAndUp is cases B56 and B57: the interface goes down and comes up
+// TestDownAndUp: the interface goes down and comes up
 // again under a router, which goes on by itself.
 func TestDownAndUp(t *testing.T) {
 	router, other := joined(t)
@@ -708,7 +708,7 @@ func nmfwd(t *testing.T) string {
 	return p
 }
 
-// TestCardKill is cases X24 and X25 on a card: while nmfwd has it a second one
+// TestCardKill on a card: while nmfwd has it a second one
 // is refused; when nmfwd is killed the kernel has its card again, and then a new
 // nmfwd.
 func TestCardKill(t *testing.T) {

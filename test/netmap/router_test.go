@@ -108,7 +108,7 @@ func run(t *testing.T, a, d *end, n int) {
 // their own.
 func TestRouter(t *testing.T) {
 	most := 100_000
-	if soak { // case B63 on a real kernel
+	if soak {
 		most = 1_000_000_000 / 6
 	}
 	for _, tt := range []struct{ name, a, b, c, d string }{

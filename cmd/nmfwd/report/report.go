@@ -260,11 +260,11 @@ func (f *Facts) judge(r *reporter, p *Port) {
 		r.add(Refuse, t.Up(p.Name), "the interface is down")
 	}
 	switch {
-	case p.Mode == "emulated" && p.VLANs: // B17
+	case p.Mode == "emulated" && p.VLANs:
 		r.add(Refuse, t.Native(&p.Info), "netmap is emulated on it, which loses VLAN tags: vlan lines need a driver that supports netmap, or driver afxdp")
 	case p.Mode == "emulated" && f.Native:
 		r.add(Refuse, t.Native(&p.Info), "driver %s does not support netmap, and option require asks for that", p.Driver)
-	case p.Mode == "emulated": // B66, B82
+	case p.Mode == "emulated":
 		r.add(Warn, t.Native(&p.Info), "netmap is emulated on it: driver %s does not support netmap, so frames are copied and pass the kernel's stack", p.Driver)
 	case p.Mode == "generic" && f.Native:
 		r.add(Refuse, "", "driver %s has no native XDP, and option require asks for that", p.Driver)
@@ -275,7 +275,7 @@ func (f *Facts) judge(r *reporter, p *Port) {
 		r.add(Note, "", "the kernel copies each frame: driver %s has no zero copy, or another port's has none", p.Driver)
 	}
 	f.offloads(r, p)
-	if p.RXPause || p.TXPause { // B61
+	if p.RXPause || p.TXPause {
 		r.add(Warn, t.NoPause(&p.Info), "pause frames are on: a full receiver stops its sender, and what is lost is lost where nobody counts it")
 	}
 	f.sources(r, p)
@@ -302,7 +302,7 @@ func (f *Facts) size(r *reporter, p *Port) {
 		r.add(Refuse, bigger(p.Info.MTU),
 			"the host receives and sends packets of the interface's MTU, %d, each in one buffer of netmap's, and these have %d bytes: make them larger before netmap is first used, lower the interface's MTU, or say host off", p.Info.MTU, p.BufSize)
 	case p.mtu() <= most:
-	case p.Backend == "netmap": // B13
+	case p.Backend == "netmap":
 		r.add(Refuse, bigger(p.mtu()),
 			"MTU %d needs buffers of %d bytes, they have %d: make them larger before netmap is first used, or lower the MTU", p.mtu(), p.mtu()+headLen, p.BufSize)
 	default:
@@ -329,14 +329,14 @@ func (f *Facts) offloads(r *reporter, p *Port) {
 	case slices.ContainsFunc(p.Stay, func(s nic.Setting) bool { return s.Fixed }):
 		why = "the driver does not let them be changed"
 	}
-	if s := off(nic.TXChecksum, nic.Segmentation, nic.VLANInsert); len(s) > 0 { // B6, N20
+	if s := off(nic.TXChecksum, nic.Segmentation, nic.VLANInsert); len(s) > 0 {
 		r.add(Warn, f.Tools.Settings(p.Name, s), "transmit offloads stay on: netmap drops TCP, UDP and large packets of the host, ping gets through; %s", why)
 	}
 	if s := off(nic.Merge); len(s) > 0 {
 		r.add(Warn, f.Tools.Settings(p.Name, s), "received packets are merged: what does not fit a buffer is lost, and what is forwarded is not what was received; %s", why)
 	}
 	if s := off(nic.VLANStrip); len(s) > 0 {
-		if p.VLANs { // B15
+		if p.VLANs {
 			r.add(Refuse, f.Tools.Settings(p.Name, s), "the card takes VLAN tags out of frames, so vlan lines have no effect; %s", why)
 		} else {
 			r.add(Warn, f.Tools.Settings(p.Name, s), "the card takes VLAN tags out of frames: tagged frames are forwarded as untagged ones; %s", why)

@@ -197,9 +197,9 @@ func TestFindings(t *testing.T) {
 		want string
 	}{
 		{"nothing", func(*Facts, *Port) {}, ""},
-		{"B6 offload keep", func(f *Facts, p *Port) { plan(f, p.Name) },
+		{"offload keep", func(f *Facts, p *Port) { plan(f, p.Name) },
 			"warning: transmit offloads stay on: netmap drops TCP, UDP and large packets of the host, ping gets through; as the port line says (offload keep)\n\tifconfig igb0 -txcsum -txcsum6 -tso4 -tso6 -vlanhwcsum -vlanhwtso"},
-		{"B6 refused by the system", func(f *Facts, p *Port) { plan(f, p.Name); p.SetErr = errors.New("operation not permitted") },
+		{"refused by the system", func(f *Facts, p *Port) { plan(f, p.Name); p.SetErr = errors.New("operation not permitted") },
 			"ping gets through; operation not permitted"},
 		{"host on and an MTU beyond the buffers", func(f *Facts, p *Port) {
 			f.Opened = false
@@ -211,20 +211,20 @@ func TestFindings(t *testing.T) {
 		{"host on and an MTU beyond the buffers, on Linux", func(f *Facts, p *Port) { f.Opened = false; p.Info.MTU = 2031; p.MTU = 1500; f.Tools = Linux },
 			"of the interface's MTU, 2031, each in one buffer of netmap's, and these have 2048 bytes: make them larger before netmap is first used, lower the interface's MTU, or say host off\n\techo 2112 > /sys/module/netmap/parameters/buf_size"},
 		{"host on and the largest MTU of the buffers", func(f *Facts, p *Port) { f.Opened = false; p.Info.MTU = 2030; p.MTU = 1500 }, ""},
-		{"B13 MTU", func(f *Facts, p *Port) { f.Opened = false; p.Info.MTU = 9000; p.Host = false; plan(f) },
+		{"MTU", func(f *Facts, p *Port) { f.Opened = false; p.Info.MTU = 9000; p.Host = false; plan(f) },
 			"error: MTU 9000 needs buffers of 9018 bytes, they have 2048: make them larger before netmap is first used, or lower the MTU\n\tsysctl dev.netmap.buf_size=9024"},
 		{"MTU beyond the interface's", func(f *Facts, p *Port) { f.Opened = false; p.MTU = 2000 }, "error: mtu 2000 is more than the interface's 1500\n\tifconfig igb0 mtu 2000"},
-		{"B15 vlan lines and tags taken out", func(f *Facts, p *Port) { p.VLANs = true; plan(f, p.Name) },
+		{"vlan lines and tags taken out", func(f *Facts, p *Port) { p.VLANs = true; plan(f, p.Name) },
 			"error: the card takes VLAN tags out of frames, so vlan lines have no effect; as the port line says (offload keep)\n\tifconfig igb0 -vlanhwtag"},
-		{"B17 vlan lines and emulation", func(f *Facts, p *Port) { p.VLANs = true; p.Mode = "emulated" },
+		{"vlan lines and emulation", func(f *Facts, p *Port) { p.VLANs = true; p.Mode = "emulated" },
 			"error: netmap is emulated on it, which loses VLAN tags"},
-		{"B61 pause", func(f *Facts, p *Port) { p.TXPause = true }, "warning: pause frames are on: a full receiver stops its sender, and what is lost is lost where nobody counts it\n\tsysctl dev.igb.0.fc=0"},
-		{"B61 pause of re", func(f *Facts, p *Port) { p.RXPause = true; p.Driver = "re" }, "\n\tifconfig igb0 media autoselect -mediaopt flowcontrol"},
-		{"B61 pause on Linux", func(f *Facts, p *Port) { p.RXPause = true; f.Tools = Linux }, "\n\tethtool --pause igb0 autoneg off rx off tx off"},
-		{"B65 down", func(f *Facts, p *Port) { f.Opened = false; p.Up = false }, "error: the interface is down\n\tifconfig igb0 up"},
-		{"B66 emulated", func(f *Facts, p *Port) { p.Mode = "emulated" }, "warning: netmap is emulated on it: driver igb does not support netmap"},
-		{"B66 require native", func(f *Facts, p *Port) { p.Mode = "emulated"; f.Native = true }, "error: driver igb does not support netmap, and option require asks for that"},
-		{"B82 cxl", func(f *Facts, p *Port) { p.Mode = "emulated"; p.Driver = "cxl"; p.Name = "cxl0" },
+		{"pause", func(f *Facts, p *Port) { p.TXPause = true }, "warning: pause frames are on: a full receiver stops its sender, and what is lost is lost where nobody counts it\n\tsysctl dev.igb.0.fc=0"},
+		{"pause of re", func(f *Facts, p *Port) { p.RXPause = true; p.Driver = "re" }, "\n\tifconfig igb0 media autoselect -mediaopt flowcontrol"},
+		{"pause on Linux", func(f *Facts, p *Port) { p.RXPause = true; f.Tools = Linux }, "\n\tethtool --pause igb0 autoneg off rx off tx off"},
+		{"down", func(f *Facts, p *Port) { f.Opened = false; p.Up = false }, "error: the interface is down\n\tifconfig igb0 up"},
+		{"emulated", func(f *Facts, p *Port) { p.Mode = "emulated" }, "warning: netmap is emulated on it: driver igb does not support netmap"},
+		{"require native", func(f *Facts, p *Port) { p.Mode = "emulated"; f.Native = true }, "error: driver igb does not support netmap, and option require asks for that"},
+		{"cxl", func(f *Facts, p *Port) { p.Mode = "emulated"; p.Driver = "cxl"; p.Name = "cxl0" },
 			`hw.cxgbe.num_vis="2" in /boot/loader.conf, and "port vcxl0" for "port cxl0"`},
 		{"RSS without receive checksums", func(f *Facts, p *Port) { p.Settings = with(p.Settings, "-rxcsum", "-rxcsum6") },
 			"warning: receive checksums are off: igb spreads packets over its rings only with them, without all land in ring 0\n\tifconfig igb0 rxcsum rxcsum6"},
@@ -235,18 +235,18 @@ func TestFindings(t *testing.T) {
 			"note: its receive rings hold 0.11 ms of smallest frames at line rate, not 2 ms, and are as long as they get"},
 		{"workers that share CPUs", func(f *Facts, p *Port) { f.Busy = true; f.CPUs = f.CPUs[:2] }, "warning: 4 workers that never sleep share 2 CPUs"},
 		{"workers with different numbers of rings", func(f *Facts, p *Port) { f.Most, f.Least = 3, 1 }, "warning: workers read different numbers of rings, from 1 to 3"},
-		{"B8 two regions", func(f *Facts, p *Port) {
+		{"two regions", func(f *Facts, p *Port) {
 			f.Ports = append(f.Ports, *p)
 			f.Ports[1].Name, f.Ports[1].Region = "igb1", "netmap:2"
 		},
 			"note: frames between igb0 and igb1 are copied: their memory regions, netmap:1 and netmap:2, differ"},
-		{"B62 memory", func(f *Facts, p *Port) {
+		{"memory", func(f *Facts, p *Port) {
 			f.Opened = false
 			f.Memory = Memory{Buffers: 4096, BufSize: 2048, Rings: 200, Interfaces: 100}
 		},
 			"warning: netmap has buf_num=4096, the ports need about 10242\n\tsysctl dev.netmap.buf_num=10242"},
-		{"X25 busy", func(f *Facts, p *Port) { p.Busy = true }, "note: an nmfwd runs on it"},
-		{"X24 left by a killed one", func(f *Facts, p *Port) { f.Opened = false; p.Left = []nic.Setting{{Name: "lro", On: true}} },
+		{"busy", func(f *Facts, p *Port) { p.Busy = true }, "note: an nmfwd runs on it"},
+		{"left by a killed one", func(f *Facts, p *Port) { f.Opened = false; p.Left = []nic.Setting{{Name: "lro", On: true}} },
 			"warning: an nmfwd that was killed has left settings changed\n\tnmfwd restore igb0"},
 	} {
 		t.Run(c.name, func(t *testing.T) {

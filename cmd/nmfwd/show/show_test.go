@@ -315,7 +315,7 @@ func TestJSON(t *testing.T) {
 	}
 }
 
-// TestManyRoutes is case N16: a list of 100,000 routes is complete, in order, and
+// TestManyRoutes: a list of 100,000 routes is complete, in order, and
 // control answers ARP while it is read.
 func TestManyRoutes(t *testing.T) {
 	n := 100_000
@@ -766,7 +766,7 @@ func TestHits(t *testing.T) {
 	}
 }
 
-// TestSums is case B55: of three workers and two ports with counters that all
+// TestSums: of three workers and two ports with counters that all
 // differ, what show says is what the metrics sum up to.
 func TestSums(t *testing.T) {
 	n := uint64(1000)

@@ -88,7 +88,7 @@ func TestBlockedAtEnd(t *testing.T) {
 	await(t, "the thread to come back", func() bool { return l.router.Hanging() == 0 })
 }
 
-// TestWatcher is case B56: links that go and come are noticed at once, and a
+// TestWatcher: links that go and come are noticed at once, and a
 // port known to be down is not called, which the kernel would note.
 func TestWatcher(t *testing.T) {
 	for _, quiet := range []bool{false, true} {
@@ -125,7 +125,7 @@ func newRigWatched(t *testing.T, quiet bool) *lab {
 	return &lab{rig: r, card: c, ports: ports}
 }
 
-// TestLinkAtOpen is case B84: entering netmap mode takes the link down, and Open
+// TestLinkAtOpen: entering netmap mode takes the link down, and Open
 // returns when it is back. What is sent from then on is received.
 func TestLinkAtOpen(t *testing.T) {
 	r, c := newRig(t, fake.Card{Bounce: 20})
@@ -151,8 +151,8 @@ func TestLinkAtOpen(t *testing.T) {
 // TestVanish deletes the interface of a port under two workers: once they have
 // let go of it its descriptors are closed, without which it cannot go, its
 // packets are dropped as its link is down, and the other port goes on. When the
-// interface is back so is the port. This is the port of case X27, and the
-// buffers that hand-off rings hold stay what they are.
+// interface is back so is the port. The buffers that hand-off rings hold stay
+// what they are.
 func TestVanish(t *testing.T) {
 	for _, cards := range [][]fake.Card{{{}, {}}, {{RXRings: 2, TXRings: 1}}} {
 		t.Run(fmt.Sprintf("of %d", len(cards)), func(t *testing.T) {
@@ -391,7 +391,7 @@ func TestGoneForGood(t *testing.T) {
 	}
 }
 
-// TestSilent is cases B57 and B67: a card that receives, but whose rings do not,
+// TestSilent: a card that receives, but whose rings do not,
 // is reported and opened again, once.
 func TestSilent(t *testing.T) {
 	l := newLab(t, 1, true, false, fake.Card{}, fake.Card{})
@@ -504,7 +504,7 @@ func TestSilent(t *testing.T) {
 	l.census()
 }
 
-// TestFull is case B58: a card that takes nothing from its TX ring costs its own
+// TestFull: a card that takes nothing from its TX ring costs its own
 // packets, no time and nothing else. It is reported and opened again, once.
 func TestFull(t *testing.T) {
 	l := newLab(t, 1, true, false, fake.Card{}, fake.Card{TXSlots: 32})
@@ -584,7 +584,7 @@ func TestFull(t *testing.T) {
 	l.census()
 }
 
-// TestDrain is cases B5 and N19: at the end what was sent leaves, what was
+// TestDrain: at the end what was sent leaves, what was
 // received and not looked at goes to the host, and what the host gave leaves.
 func TestDrain(t *testing.T) {
 	for _, tt := range []struct {
