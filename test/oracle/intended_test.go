@@ -31,6 +31,36 @@ var intended = []difference{
 		},
 	},
 	{
+		name:   "one of several gateways does not answer",
+		reason: "Of several gateways nmfwd uses those that answer. The kernel keeps packets for one that it asks for, and tells the sources when that does not answer.",
+		script: "ip route add 10.80.0.0/16 nexthop via 10.2.0.2 nexthop via 10.3.0.2\nip route add 172.20.0.0/16 via 10.1.0.2\nhost p3 2 silent\nflows p1 172.20.0.1 10.80.0.0 96",
+		take: func(ctx context.Context, p *pairOfTwins, l *leftovers) int {
+			several := map[netip.Addr]bool{}
+			return l.pair(func(k, m received) bool {
+				e, q := packetOf([]byte(k.data)), packetOf([]byte(m.data))
+				if e == nil || q == nil || !isError(e) || !isPacket(icmpOf(e)[8:]) {
+					return false
+				}
+				told := icmpOf(e)
+				if v6 := e[0]>>4 == 6; v6 && (told[0] != 1 || told[1] != 3) || !v6 && (told[0] != 3 || told[1] != 1) {
+					return false
+				}
+				about := told[8:]
+				if about[0]>>4 != q[0]>>4 || about[0]>>4 == 4 && string(about[12:20]) != string(q[12:20]) || about[0]>>4 == 6 && string(about[8:40]) != string(q[8:40]) {
+					return false
+				}
+				_, dst := addresses(q)
+				ok, seen := several[dst]
+				if !seen {
+					ways, _ := p.kernel.choices(ctx, dst)
+					ok = ways != nil
+					several[dst] = ok
+				}
+				return ok
+			})
+		},
+	},
+	{
 		name:   "metrics behind a link that is down",
 		reason: "Of the IPv6 routes to a prefix nmfwd uses the one with the lowest metric that has a link. Linux, once the first has none, prefers among all others one that leads back where the packet came from.",
 		script: "ip route add 2001:db8:64::/48 via 2001:db8:1::2 metric 1\nip route add 2001:db8:64::/48 via 2001:db8:2::2 metric 2\nip route add 2001:db8:64::/48 via 2001:db8:3::2 metric 3\ncarrier p1 down\nframe p3 2001:db8:3::6 2001:db8:64::4 id=1",
@@ -217,6 +247,11 @@ var known = []knownDifference{
 		name:   "append behind a reject route",
 		what:   "Of an IPv6 route of type prohibit, blackhole or unreachable and one through a gateway with the same prefix and metric the kernel uses the gateway's.",
 		script: "ip -6 route add prohibit 64:ff9b::/96 metric 20\nip -6 route append 64:ff9b::/96 via 2001:db8:2::5 dev p2 metric 20\nframe p2 2001:db8:2::6 64:ff9b::2 id=1",
+	},
+	{
+		name:   "first address of a network",
+		what:   "Packets to the first address of a connected IPv4 network, which nmfwd takes for a broadcast address, are left to the host over AF_XDP. Its kernel takes the address for that of a station, and forwards them if it is told to forward.",
+		script: "frame p1 10.1.0.2 10.1.0.0 id=1",
 	},
 	{
 		name:   "connected network of a port that is down",

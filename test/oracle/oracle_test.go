@@ -202,7 +202,13 @@ func (p *pairOfTwins) run(ctx context.Context, script []string, t tamper) (*fail
 			return &failure{line: i, text: fmt.Sprintf("  the systems answer: %q and %q\n", said[0], said[1]), kind: "answer"}, nil
 		}
 	}
-	return flush(len(script) - 1)
+	if f, err := flush(len(script) - 1); f != nil || err != nil {
+		return f, err
+	}
+	if n, err := p.nmfwd.forwardedByKernel(); n > 0 || err != nil {
+		return &failure{line: len(script) - 1, text: fmt.Sprintf("  the kernel of nmfwd's router has forwarded %d packets of IPv4\n", n), kind: "kernel"}, err
+	}
+	return nil, nil
 }
 
 // try runs a script with new routers.
@@ -236,7 +242,7 @@ func shrink(ctx context.Context, t testing.TB, script []string, f *failure, tamp
 	t.Helper()
 	end := time.Now().Add(within)
 	script = slices.Clone(script[:f.line+1])
-	if less := slices.DeleteFunc(slices.Clone(script), func(line string) bool { return strings.HasPrefix(line, "frame ") && !f.causes[line] }); len(less) < len(script) {
+	if less := slices.DeleteFunc(slices.Clone(script), func(line string) bool { return strings.HasPrefix(line, "frame ") && !f.causes[line] }); f.causes != nil && len(less) < len(script) {
 		if g, _ := try(ctx, t, less, tamper); g != nil && g.kind == f.kind {
 			script, f = less[:g.line+1], g
 		}
@@ -282,7 +288,7 @@ func report(ctx context.Context, t *testing.T, script []string, f *failure) {
 // The gate's seeds and their steps.
 var seeds = []uint64{1, 2, 3}
 
-const steps = 100
+const steps = 40
 
 // TestTwins: commands and frames from fixed seeds, the same of both routers. With
 // SOAK=1 the seeds are new ones, for ever.
@@ -383,7 +389,25 @@ func TestPlanted(t *testing.T) {
 			}
 		}},
 		{"a metric is wrong", replace("metric 10", "metric 150")},
-		{"a neighbor has an old address", replace("lladdr 2:0:0:1:1:8", "lladdr 2:0:0:1:1:")},
+		{"a change of a neighbor is lost", func() tamper {
+			return func(line string) []string {
+				if strings.HasPrefix(line, "ip neigh replace") {
+					return nil
+				}
+				return []string{line}
+			}
+		}},
+		{"a neighbor is late", func() tamper {
+			var late []string
+			return func(line string) []string {
+				now := late
+				if late = nil; strings.HasPrefix(line, "ip neigh replace") {
+					late = []string{line}
+					return now
+				}
+				return append(now, line)
+			}
+		}},
 		{"a type of route is another one", replace("replace blackhole", "replace prohibit")},
 	} {
 		t.Run(bug.name, func(t *testing.T) {

@@ -77,11 +77,11 @@ func (g *generator) step() {
 var (
 	prefixes4 = []string{
 		"0.0.0.0/0", "10.64.0.0/10", "10.64.0.0/16", "10.64.1.0/24", "10.64.1.128/25", "10.64.1.130/32", "10.65.0.0/16", "172.16.0.0/12",
-		"192.168.7.0/24", "10.2.0.64/26", "10.1.0.7/32", "198.51.100.0/31", "172.20.0.0/16",
+		"192.168.7.0/24", "10.2.0.4/30", "10.1.0.7/32", "198.51.100.0/31", "172.20.0.0/16",
 	}
 	prefixes6 = []string{
 		"::/0", "2001:db8:40::/42", "2001:db8:64::/48", "2001:db8:64:1::/64", "2001:db8:64:1:8000::/65", "2001:db8:64:1::82/128", "fd00::/8",
-		"2001:db8:2::40/122", "2001:db8:1::7/128", "64:ff9b::/96", "2001:db8:20::/50",
+		"2001:db8:2::4/126", "2001:db8:1::7/128", "64:ff9b::/96", "2001:db8:20::/50",
 	}
 	onLink4  = []string{"10.96.0.0/24", "10.96.1.0/24"} // of hosts that a route puts on the link
 	onLink6  = []string{"2001:db8:96::/64", "2001:db8:97::/64"}
@@ -89,9 +89,9 @@ var (
 	several6 = []string{"2001:db8:80::/48", "2001:db8:80:1::/64"}
 )
 
-// gateway returns "via A dev P" with a host as A.
+// gateway returns "via A dev P" with a host as A that always answers.
 func (g *generator) gateway(v6 bool) string {
-	p, h := g.port(), g.host()
+	p, h := g.port(), firstHost+g.IntN(lastGateway-firstHost+1)
 	a := address(p, h, v6).String()
 	if v6 && g.IntN(3) == 0 {
 		a = fmt.Sprintf("fe80::%x", h)
@@ -160,18 +160,18 @@ func (g *generator) route() {
 func (g *generator) neighbor() {
 	p, h, v6 := g.port(), g.host(), g.IntN(2) == 0
 	a := address(p, h, v6)
-	switch g.IntN(7) {
-	case 0, 1:
-		mac := hostMAC(p, pick(g, h, h, 0x80+g.IntN(4)))
+	switch g.IntN(10) {
+	default:
+		mac := hostMAC(p, pick(g, h, 0x80+g.IntN(4), 0x80+g.IntN(4)))
 		g.add("ip neigh replace %v lladdr %x:%x:%x:%x:%x:%x dev p%d nud %s", a, mac[0], mac[1], mac[2], mac[3], mac[4], mac[5], p, pick(g, "permanent", "reachable", "stale"))
-	case 2, 3:
+	case 0, 1:
 		g.add("ip neigh del %v dev p%d", a, p)
-	case 4:
+	case 2:
 		g.add("ip neigh flush dev p%d", p)
-	case 5:
+	case 3:
 		g.add("ip -%d neigh flush dev p%d", pick(g, 4, 6), p)
-	default: // forgotten after: who did not answer is asked for again a second later only
-		was := g.silent
+	case 4:
+		h, was := lastGateway+1+g.IntN(lastHost-lastGateway), g.silent
 		if g.silent = [2]int{p, h}; was != [2]int{} {
 			p, h, g.silent = was[0], was[1], [2]int{}
 			g.add("host p%d %d back", p, h)
@@ -236,17 +236,18 @@ func (g *generator) source(p, host int, v6 bool) netip.Addr {
 	return a
 }
 
-// within returns an address in a prefix: often of a host.
+// within returns an address in a prefix: of a host, where it has one.
 func (g *generator) within(p netip.Prefix) netip.Addr {
 	b := p.Addr().AsSlice()
+	if p.Bits() > len(b)*8-8 {
+		return p.Addr()
+	}
 	for i := range b {
 		if i*8 >= p.Bits() && g.IntN(4) == 0 {
 			b[i] = byte(g.IntN(256))
 		}
 	}
-	if p.Bits() <= len(b)*8-8 {
-		b[len(b)-1] = byte(g.host())
-	}
+	b[len(b)-1] = byte(g.host())
 	a, _ := netip.AddrFromSlice(b)
 	return a
 }
@@ -263,11 +264,18 @@ func (g *generator) destination(v6 bool) netip.Addr {
 	case n < 12:
 		return g.within(netip.MustParsePrefix(pick(g, on...)))
 	case n < 16:
+		if g.IntN(30) == 0 {
+			return address(g.port(), silentHost, v6)
+		}
 		return address(g.port(), g.host(), v6)
 	case n < 17:
 		return address(g.port(), 1, v6)
 	}
-	return netip.MustParseAddr(pick(g, odd(v6)...))
+	a := netip.MustParseAddr(pick(g, odd(v6)...))
+	if a == address(1, 0, false) && isKnown("first address of a network") {
+		return address(1, 255, false)
+	}
+	return a
 }
 
 // odd returns addresses that are not those of stations, or in no route.
